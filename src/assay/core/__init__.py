@@ -1,0 +1,1 @@
+"""What do we speak? Values, errors, units, leases and durable files."""

@@ -1,0 +1,174 @@
+"""What to draw, as values: an experiment describes its page once, every report draws it.
+
+A page is a title, one leading sentence and sections of elements. An element says what is shown and
+in which unit; how it looks in a terminal, in Markdown, in HTML or in a PNG is the reports' business.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from assay.core.results import Origin
+from assay.core.values import Value
+
+Cell = str | float | int | None
+Tone = Literal["plain", "good", "bad", "unsure"]
+
+
+class Text(Value):
+    """A paragraph; ``tone`` tells a result from a warning."""
+
+    kind: Literal["text"] = "text"
+    text: str
+    tone: Tone = "plain"
+
+
+class Column(Value):
+    """A column's heading and whether its cells are numbers (set to the right)."""
+
+    title: str
+    numeric: bool = False
+
+
+class Table(Value):
+    """Rows of cells; null is shown as a dash and means not measured."""
+
+    kind: Literal["table"] = "table"
+    title: str
+    columns: tuple[Column, ...] = Field(min_length=1)
+    rows: tuple[tuple[Cell, ...], ...]
+    tones: tuple[Tone, ...] | None = Field(default=None, description="One tone per row.")
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _rows_fit_the_columns(self) -> Self:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"table {self.title!r} has a row that does not fit its columns")
+        if self.tones is not None and len(self.tones) != len(self.rows):
+            raise ValueError(f"table {self.title!r} has tones for other rows")
+        return self
+
+
+class Strip(Value):
+    """One row of a strip plot: every sample as a dot, the estimate and its interval over them."""
+
+    label: str
+    samples: tuple[float, ...]
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Strips(Value):
+    """Samples of several things side by side on one axis."""
+
+    kind: Literal["strips"] = "strips"
+    title: str
+    name: str = Field(pattern=r"^[a-z0-9_]+$", description="Names the figure's file.")
+    axis: str
+    unit: str
+    strips: tuple[Strip, ...] = Field(min_length=1)
+    note: str | None = None
+
+
+class Line(Value):
+    """One line; ``low`` and ``high`` draw a band around it."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float | None, ...]
+    low: tuple[float | None, ...] | None = None
+    high: tuple[float | None, ...] | None = None
+
+    @model_validator(mode="after")
+    def _same_lengths(self) -> Self:
+        for name, other in (("y", self.y), ("low", self.low), ("high", self.high)):
+            if other is not None and len(other) != len(self.x):
+                raise ValueError(f"line {self.label!r}: {name} has {len(other)} points, x has {len(self.x)}")
+        return self
+
+
+class Lines(Value):
+    """Lines over a common axis."""
+
+    kind: Literal["lines"] = "lines"
+    title: str
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    x_axis: str
+    y_axis: str
+    lines: tuple[Line, ...] = Field(min_length=1)
+    log_x: bool = False
+    log_y: bool = False
+    markers: bool = True
+    note: str | None = None
+
+
+class HeatMap(Value):
+    """A matrix of numbers with names on both sides; null cells were not measured."""
+
+    kind: Literal["heatmap"] = "heatmap"
+    title: str
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    rows: tuple[str, ...] = Field(min_length=1)
+    columns: tuple[str, ...] = Field(min_length=1)
+    cells: tuple[tuple[float | None, ...], ...]
+    unit: str
+    centre: float | None = Field(default=None, description="The value that means no change; colours part there.")
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _cells_fill_the_matrix(self) -> Self:
+        if len(self.cells) != len(self.rows) or any(len(row) != len(self.columns) for row in self.cells):
+            raise ValueError(f"heat map {self.title!r}: its cells do not fill {len(self.rows)}×{len(self.columns)}")
+        return self
+
+
+class Bar(Value):
+    """A span of time in one lane of a timeline, in seconds from the timeline's start."""
+
+    lane: str
+    label: str
+    start_s: float
+    end_s: float
+    tone: Tone = "plain"
+
+
+class Timeline(Value):
+    """What ran when: bars in lanes, and lines (sensors) above the same axis."""
+
+    kind: Literal["timeline"] = "timeline"
+    title: str
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    bars: tuple[Bar, ...] = Field(min_length=1)
+    lines: tuple[Line, ...] = ()
+    lines_axis: str = ""
+    note: str | None = None
+
+
+Element = Annotated[Text | Table | Strips | Lines | HeatMap | Timeline, Field(discriminator="kind")]
+Figure = Strips | Lines | HeatMap | Timeline
+
+
+class Section(Value):
+    """A heading and what stands under it."""
+
+    title: str
+    elements: tuple[Element, ...]
+
+
+class Page(Value):
+    """A whole report: a title, the answer in one sentence, then the sections."""
+
+    title: str
+    lead: str
+    lead_tone: Tone = "plain"
+    sections: tuple[Section, ...] = ()
+    facts: tuple[tuple[str, str], ...] = Field(default=(), description="Name and value pairs for the foot.")
+    origin: Origin = "real"
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Every element that is drawn rather than written, in order."""
+        return tuple(e for s in self.sections for e in s.elements if not isinstance(e, Text | Table))

@@ -1,0 +1,115 @@
+"""What to measure: subjects in roles, roles in trials, trials in blocks.
+
+Block ──< Trial ──< Role ──< Subject
+                    │
+                    └─ one worker process per rank, started afresh for each restart
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from assay.core.values import Params, Value, identity
+
+Duty = Literal["timed", "load"]
+Schedule = Literal["alone", "together", "turns"]
+Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
+
+
+class Source(Value):
+    """Another checkout to import a workload from, and the interpreter to do it with."""
+
+    checkout: str
+    interpreter: str
+
+
+class Subject(Value):
+    """One thing whose time is taken: a workload in one implementation, with its parameters."""
+
+    workload: str
+    impl: str
+    params: Params = Field(default_factory=dict)
+    config: Params | None = None
+    source: Source | None = None
+
+    @property
+    def label(self) -> str:
+        """The name shown to people: ``softmax@numpy``, or the user's own function or command."""
+        return self.workload if self.impl in {"python", "command"} else f"{self.workload}@{self.impl}"
+
+
+class Role(Value):
+    """What one worker (or one per rank) does in a trial, and where."""
+
+    name: str
+    subjects: tuple[Subject, ...] = Field(min_length=1)
+    duty: Duty = "timed"
+    ranks: int = Field(default=1, ge=1)
+    devices: tuple[str, ...] = Field(min_length=1)
+    isolation: Isolation = "none"
+
+    @model_validator(mode="after")
+    def _one_device_or_one_per_rank(self) -> Self:
+        if len(self.devices) not in {1, self.ranks}:
+            raise ValueError(f"role {self.name!r} has {self.ranks} ranks on {len(self.devices)} devices")
+        return self
+
+    def device_of(self, rank: int) -> str:
+        """Return the device that a rank runs on."""
+        return self.devices[rank if len(self.devices) > 1 else 0]
+
+
+class Method(Value):
+    """How samples are taken. Given counts are obeyed exactly; otherwise the duration is filled."""
+
+    duration_s: float = Field(gt=0)
+    warmup_runs: int | None = Field(default=None, ge=0)
+    benchmark_runs: int | None = Field(default=None, ge=1)
+    precision: float = Field(default=0.01, gt=0, lt=1)
+    timeout_s: float = Field(default=120.0, gt=0)
+
+
+class Trial(Value):
+    """Roles measured under one schedule; the smallest thing that is recorded."""
+
+    block: str
+    roles: tuple[Role, ...] = Field(min_length=1)
+    schedule: Schedule = "alone"
+    method: Method
+    restarts: int = Field(default=1, ge=1)
+    settings: Params = Field(default_factory=dict)
+    cooldown_s: float = Field(default=0.0, ge=0)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _roles_fit_the_schedule(self) -> Self:
+        names = [role.name for role in self.roles]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two roles of one trial share a name: {names}")
+        timed = [role for role in self.roles if role.duty == "timed"]
+        if not timed:
+            raise ValueError("a trial needs a role whose time is taken")
+        if self.schedule == "turns" and (len(timed) != 2 or any(role.ranks > 1 for role in timed)):
+            raise ValueError("turns alternate between exactly two timed roles of one rank each")
+        return self
+
+    @property
+    def id(self) -> str:
+        """The hash of all that the trial is; the same trial has the same id on any machine."""
+        return identity(self)
+
+
+class Block(Value):
+    """Trials that belong together: all are measured in one go, or all again."""
+
+    name: str
+    why: str
+    trials: tuple[Trial, ...] = Field(min_length=1)
+
+
+class Done(Value):
+    """The question is decided, or nothing more can be learnt; why."""
+
+    why: str

@@ -1,0 +1,1 @@
+"""Which question? Each experiment is three pure functions: step, analyse, page."""

@@ -1,0 +1,1 @@
+"""Who may run where? Levels, disjoint allotments, binding, and evidence that it held."""

@@ -1,0 +1,1 @@
+"""What is here? GPUs, cores, memory nodes, and what this process may use of them."""

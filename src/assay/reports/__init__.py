@@ -1,0 +1,1 @@
+"""How is it shown? Terminal, Markdown, HTML and PNG, all drawn from a Page."""

@@ -1,0 +1,1 @@
+"""How sure are we? Pure functions on arrays."""

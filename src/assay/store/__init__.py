@@ -1,0 +1,1 @@
+"""What is kept? Run folders, records and samples."""

@@ -1,0 +1,1 @@
+"""How long did it take?"""

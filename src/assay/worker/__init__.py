@@ -1,0 +1,1 @@
+"""The process that measures one role of one trial."""

@@ -1,0 +1,64 @@
+"""What a workload is: a name and an implementation that prepares a call ready to be timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from assay.core.results import Check
+from assay.core.values import Params
+
+Extras = Mapping[str, float]
+"""What one call reported beside its time, each under a name that ends in its unit: ``max_rss_mib``."""
+
+
+def _nothing() -> None:
+    """Do nothing: most workloads finish their work within the call and hold nothing open."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A subject with its data in place, ready to be called again and again.
+
+    Attributes:
+        call: One unit of work. It may return extras, which are kept as series of their own.
+        check: Compares one call's output with a float64 reference; null where there is none.
+        flop: Floating-point operations of one call; null where it is not known.
+        bytes_moved: The least bytes one call must read and write; null where it is not known.
+        synchronize: Waits until the work of all calls so far is finished.
+        close: Gives back whatever was held open.
+    """
+
+    call: Callable[[], object]
+    check: Callable[[], Check] | None = None
+    flop: float | None = None
+    bytes_moved: float | None = None
+    synchronize: Callable[[], None] = field(default=_nothing)
+    close: Callable[[], None] = field(default=_nothing)
+    reports_extras: bool = False
+
+
+class Workload(Protocol):
+    """One workload in one implementation.
+
+    ``configs`` lists the configurations an auto-tuner may choose from; the first is the default.
+    A workload that cannot be tuned has none.
+    """
+
+    name: str
+    impl: str
+    device_kinds: frozenset[str]
+    summary: str
+
+    def defaults(self) -> Params:
+        """Return the parameters and their default values, which also fix their types."""
+        ...
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return the configuration space for these parameters."""
+        ...
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
+        """Put the data in place; ``params`` are complete and of the right types."""
+        ...
