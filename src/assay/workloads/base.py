@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from assay.core.results import Check
-from assay.core.values import Params
+if TYPE_CHECKING:
+    from assay.core.results import Check
+    from assay.core.values import Params
 
 Extras = Mapping[str, float]
 """What one call reported beside its time, each under a name that ends in its unit: ``max_rss_mib``."""
