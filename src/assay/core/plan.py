@@ -25,6 +25,20 @@ class Source(Value):
     interpreter: str
 
 
+class Metric(Value):
+    """A number that a command prints: the first group of the pattern's last match in its output."""
+
+    name: str = Field(min_length=1)
+    pattern: str
+
+
+class Command(Value):
+    """A command line to time, and what to read from its output."""
+
+    argv: tuple[str, ...] = Field(min_length=1)
+    metrics: tuple[Metric, ...] = ()
+
+
 class Subject(Value):
     """One thing whose time is taken: a workload in one implementation, with its parameters."""
 
@@ -32,6 +46,7 @@ class Subject(Value):
     impl: str
     params: Params = Field(default_factory=dict)
     config: Params | None = None
+    command: Command | None = None
     source: Source | None = None
 
     @property
@@ -80,6 +95,8 @@ class Trial(Value):
     method: Method
     restarts: int = Field(default=1, ge=1)
     settings: Params = Field(default_factory=dict)
+    placed_with: tuple[str, ...] = Field(default=(), description="Devices whose cores are shared out together.")
+    cpu_groups: int | None = Field(default=None, ge=1)
     cooldown_s: float = Field(default=0.0, ge=0)
     seed: int = 0
 
@@ -93,7 +110,15 @@ class Trial(Value):
             raise ValueError("a trial needs a role whose time is taken")
         if self.schedule == "turns" and (len(timed) != 2 or any(role.ranks > 1 for role in timed)):
             raise ValueError("turns alternate between exactly two timed roles of one rank each")
+        loads = [r for r in self.roles if r.duty == "load" or (self.schedule == "together" and len(timed) > 1)]
+        if any(role.ranks > 1 for role in loads):
+            raise ValueError("ranks end their work together, so a role of several cannot be held as a load")
         return self
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device of its roles, each once."""
+        return tuple(dict.fromkeys(device for role in self.roles for device in role.devices))
 
     @property
     def id(self) -> str:
@@ -107,6 +132,7 @@ class Block(Value):
     name: str
     why: str
     trials: tuple[Trial, ...] = Field(min_length=1)
+    left_s: float | None = Field(default=None, description="At most this long until the run is done, this included.")
 
 
 class Done(Value):

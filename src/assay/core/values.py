@@ -21,8 +21,8 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the value as plain JSON data."""
-        return self.model_dump(mode="json")
+        """Return the value as plain JSON data, under the names it is read back by."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 def identity(value: Value, *, length: int = 12) -> str:

@@ -1,0 +1,298 @@
+"""Files that survive: appended and replaced so that a kill at any moment loses only what was in flight.
+
+A line counts once its newline is on disk. The newline is part of the one write that appends the line, so a last
+line without one was never promised to anybody: readers leave it out, and the next append cuts it off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from assay.core.errors import AssayError, BadInput, MachineCannot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pydantic import JsonValue
+    from ruamel.yaml.error import YAMLError
+
+_CHUNK_BYTES = 4096
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+_CANNOT = {
+    errno.ENOSPC: "The disk is full: {path} could not be written; free some space or choose another folder.",
+    errno.EDQUOT: "Your disk quota is used up: {path} could not be written; free some space or choose another folder.",
+    errno.EACCES: "{path} is not writable: permission denied.",
+    errno.EPERM: "{path} is not writable: operation not permitted.",
+    errno.EROFS: "{path} is not writable: its file system is read-only.",
+    errno.EFBIG: "{path} could not be written: it would exceed the file size limit.",
+    errno.EIO: "{path} could not be used: its disk reports an input/output error.",
+    errno.ESTALE: "{path} could not be used: its network file system lost it.",
+    errno.EMFILE: "{path} could not be opened: this process has too many open files.",
+    errno.ENFILE: "{path} could not be opened: this machine has too many open files.",
+}
+_WRONG = {
+    errno.EISDIR: "{path} is a folder, but a file is needed there.",
+    errno.ENOENT: "{path} could not be used: a folder on the way to it does not exist.",
+    errno.ENAMETOOLONG: "{path} could not be used: its name is too long.",
+    errno.ELOOP: "{path} could not be used: its symbolic links lead in a circle.",
+    errno.EINVAL: "{path} is not a usable file name.",
+}
+
+
+@contextlib.contextmanager
+def friendly_os_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says while ``path`` is written into one sentence naming it.
+
+    Raises:
+        MachineCannot: The disk is full, or the path is not writable.
+        BadInput: A file stands where a folder is needed, or the path makes no sense otherwise.
+    """
+    try:
+        yield
+    except OSError as error:
+        friendly = _in_words(error, path)
+        if friendly is None:
+            raise
+        raise friendly from error
+
+
+def _in_words(error: OSError, path: Path) -> AssayError | None:
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return BadInput(_what_is_in_the_way(path))
+    if error.errno in _CANNOT:
+        return MachineCannot(_CANNOT[error.errno].format(path=path))
+    if error.errno in _WRONG:
+        return BadInput(_WRONG[error.errno].format(path=path))
+    return None
+
+
+def _what_is_in_the_way(path: Path) -> str:
+    for place in (path, *path.parents):
+        if os.path.lexists(place) and not place.is_dir():
+            return f"{place} is a file, but a folder is needed there."
+    return f"{path} already exists."
+
+
+@contextlib.contextmanager
+def locked(descriptor: int, *, wait: bool = True) -> Iterator[bool]:
+    """Hold an exclusive lock on an open file; yield False if ``wait`` is off and somebody else holds it.
+
+    The kernel drops the lock of a process that dies. A few network file systems know no locks: there the file is
+    used without one, which is right as long as one process at a time writes it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        yield True
+        return
+    try:
+        yield True
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append one line and sync it to disk; when this returns, the line survives a crash.
+
+    A truncated last line, left by a writer that was killed, is cut off first. If the line cannot be written whole,
+    the file is left as it was. Several processes may append to one file.
+    """
+    if "\n" in text:
+        raise ValueError("a line has no newline inside")
+    line = f"{text}\n".encode()
+    with friendly_os_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with locked(descriptor):
+                end = _end_of_complete_lines(descriptor)
+                if end < os.fstat(descriptor).st_size:
+                    os.ftruncate(descriptor, end)
+                _write_whole_or_not(descriptor, line, end)
+            if end == 0:
+                _sync_folder(path.parent)
+        finally:
+            os.close(descriptor)
+
+
+def _end_of_complete_lines(descriptor: int) -> int:
+    """Return the offset just after the last newline, 0 if there is none."""
+    stop = os.fstat(descriptor).st_size
+    while stop > 0:
+        start = max(0, stop - _CHUNK_BYTES)
+        found = os.pread(descriptor, stop - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        stop = start
+    return 0
+
+
+def _write_whole_or_not(descriptor: int, line: bytes, end: int) -> None:
+    """Write in one go and sync; a disk that fills up halfway leaves nothing behind."""
+    try:
+        _write(descriptor, line)
+        os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Put ``data`` at ``path`` so that every reader, even after a crash, finds the old content or the new, whole.
+
+    ``mode`` is the new file's permission before the umask.
+    """
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    with friendly_os_errors(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            try:
+                _write(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, durably; one that is gone already is fine."""
+    with friendly_os_errors(path):
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a folder; they write names through.
+        if error.errno not in {errno.EINVAL, *_NO_LOCKS}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the complete lines without their newlines; a truncated last line is left out, a missing file is empty."""
+    if not os.path.lexists(path):
+        return []
+    data = _read_bytes(path)
+    return _decode(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
+
+
+def read_json(path: Path) -> JsonValue:
+    """Return the content of a JSON file.
+
+    Raises:
+        BadInput: It cannot be read or is not JSON; the sentence names the file, the line and the column.
+    """
+    text = _decode(_read_bytes(path), path)
+    try:
+        content: JsonValue = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not usable JSON: {error}.") from error
+    return content
+
+
+def read_yaml(path: Path) -> JsonValue:
+    """Return the content of a YAML 1.2 file as plain JSON data: keys are text (``0:`` is "0"), so are dates.
+
+    Raises:
+        BadInput: It cannot be read or is not YAML, or a key comes twice; the sentence names the file, the line and
+            the column.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    text = _decode(_read_bytes(path), path)
+    try:
+        return _plain(YAML(typ="safe", pure=True).load(text))
+    except YAMLError as error:
+        raise BadInput(f"{path}{_place(error, text)}: not valid YAML: {_problem(error)}.") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{path} is not usable YAML: {error}.") from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist.") from error
+    except IsADirectoryError as error:
+        raise BadInput(f"{path} is a folder, but a file is needed.") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{path} cannot be read: {why}.") from error
+
+
+def _decode(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise BadInput(f"{path}, line {line}, column {column}: not UTF-8 text.") from error
+
+
+def _place(error: YAMLError, text: str) -> str:
+    """Say where a YAML error is; the parser's marks count from 0, its forbidden characters by position."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is not None:
+        return f", line {mark.line + 1}, column {mark.column + 1}"
+    position = getattr(error, "position", None)
+    if position is None:
+        return ""
+    return f", line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
+
+
+def _problem(error: YAMLError) -> str:
+    said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if said.startswith("but "):
+        said = f"{getattr(error, 'context', None)} {said}"
+    return " ".join(str(said).split()).rstrip(".")
+
+
+def _plain(value: object) -> JsonValue:
+    """Return what YAML gave as JSON data."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            plain = {_key(key): _plain(item) for key, item in value.items()}
+            if len(plain) < len(value):
+                raise ValueError("a key comes twice, once as a number and once as text")
+            return plain
+        case list() | tuple() | set():
+            return [_plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) else json.dumps(_plain(key))

@@ -1,0 +1,286 @@
+"""Whatever must be undone is written down before it is done.
+
+    take ──▶ leases/<id>.json on disk ──▶ the thing is done ──▶ release: undo, then remove the file
+                     │
+                     └── the owner dies ──▶ the guardian, or `assay reap`, does the release instead
+
+A lease is plain data. Its undo is ``module:function`` with keyword arguments, imported only when it is undone; it may
+run from another process in another folder, so its paths are absolute, and a second time if the first was killed
+halfway, so it does no harm when there is nothing left to undo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError
+
+from assay.core import durable, processes
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.home import home
+from assay.core.processes import Identity
+from assay.core.values import SCHEMA_VERSION, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Outcome = Literal["released", "failed", "left", "broken"]
+
+
+class Lease(Value):
+    """Something that must be undone, who answers for it, and how it is undone without them."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str = Field(pattern=r"^[0-9A-Za-z_-]{8,64}$")
+    kind: str
+    what: str = Field(description='For people: "worker cpu:0 of trial 4f2a".')
+    undo: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function")
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    owner: Identity
+    created_at: AwareDatetime
+    deadline_at: AwareDatetime | None = Field(description="Undone after this even if the owner lives; null: never.")
+    attempts: int = Field(default=0, ge=0, description="Undos that failed so far.")
+    last_error: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the lease is written down."""
+        return _folder() / f"{self.id}.json"
+
+
+class Reaped(Value):
+    """What became of one lease; a file that cannot be understood has none."""
+
+    file: str
+    lease: Lease | None
+    outcome: Outcome
+    reason: str
+
+
+class LeaseNotReleased(MachineCannot):
+    """An undo failed; the lease is kept, with the error in it, for `assay reap` to try again."""
+
+
+def new_id() -> str:
+    """Return an id for `take`, for undos whose arguments name their own lease."""
+    return secrets.token_hex(8)
+
+
+def take(
+    kind: str,
+    what: str,
+    undo: str,
+    args: dict[str, JsonValue],
+    deadline: datetime | None = None,
+    *,
+    lease_id: str | None = None,
+) -> Lease:
+    """Write a lease of this process down, durably. Do what it is about only after this has returned.
+
+    ``deadline`` knows its time zone.
+    """
+    lease = Lease(
+        id=lease_id or new_id(),
+        kind=kind,
+        what=what,
+        undo=undo,
+        args=args,
+        owner=processes.current(),
+        created_at=datetime.now(UTC),
+        deadline_at=deadline,
+    )
+    if lease.path.exists():
+        raise ValueError(f"the lease {lease.id} is taken already")
+    _write(lease)
+    return lease
+
+
+def release(lease: Lease) -> None:
+    """Undo what the lease is about and forget it; nothing happens if that is done already.
+
+    Raises:
+        LeaseNotReleased: The undo failed; the lease is kept.
+    """
+    with _claimed(lease.path, wait=True) as ours:
+        if ours:
+            _undo_and_forget(lease)
+
+
+@contextlib.contextmanager
+def held(
+    kind: str,
+    what: str,
+    undo: str,
+    args: dict[str, JsonValue],
+    deadline: datetime | None = None,
+    *,
+    lease_id: str | None = None,
+) -> Iterator[Lease]:
+    """Take a lease for the length of a ``with`` block and release it at the end, however it ends.
+
+    An error of the block is what the caller gets to see; a failed release is then only noted on it.
+    """
+    lease = take(kind, what, undo, args, deadline, lease_id=lease_id)
+    try:
+        yield lease
+    except BaseException as error:
+        try:
+            release(lease)
+        except LeaseNotReleased as failure:
+            error.add_note(str(failure))
+        raise
+    else:
+        release(lease)
+
+
+def reap() -> list[Reaped]:
+    """Release every lease whose owner is dead or whose deadline has passed, newest first; say what became of each.
+
+    Leases of living owners, of other hosts (until their deadline) and of other users are left. Files that cannot be
+    understood are reported and kept.
+    """
+    found, reports = _read_all()
+    for lease in found:
+        due = _why_due(lease)
+        if due is None:
+            reports.append(_report(lease, "left", _why_left(lease)))
+        else:
+            reports.append(_release_for_another(lease, due, wait=False))
+    return reports
+
+
+def release_all_of(owner: Identity) -> list[Reaped]:
+    """Release every lease of one process, newest first; say what became of each."""
+    found, _ = _read_all()
+    mine = [lease for lease in found if lease.owner == owner]
+    return [_release_for_another(lease, "its owner has ended", wait=True) for lease in mine]
+
+
+def _folder() -> Path:
+    folder = home() / "leases"
+    with durable.friendly_os_errors(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _write(lease: Lease) -> None:
+    durable.replace_atomically(lease.path, lease.model_dump_json(indent=1).encode(), mode=0o600)
+
+
+def _read_all() -> tuple[list[Lease], list[Reaped]]:
+    """Return the leases, newest first, and reports on the files that are none."""
+    found: list[Lease] = []
+    broken: list[Reaped] = []
+    for path in sorted(_folder().glob("*.json")):
+        try:
+            found.append(_read(path))
+        except BadInput as error:
+            if path.exists():
+                broken.append(Reaped(file=str(path), lease=None, outcome="broken", reason=str(error)))
+    return sorted(found, key=lambda lease: lease.created_at, reverse=True), broken
+
+
+def _read(path: Path) -> Lease:
+    content = durable.read_json(path)
+    try:
+        lease = Lease.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{path} is not a lease: {place or 'its content'}: {first['msg']}.") from error
+    if lease.id != path.stem:
+        raise BadInput(f"{path} is not a lease: it carries the id {lease.id}.")
+    return lease
+
+
+def _why_due(lease: Lease) -> str | None:
+    """Say why somebody other than the owner should release a lease; null: nobody should."""
+    if lease.deadline_at is not None and lease.deadline_at <= datetime.now(UTC):
+        return "its deadline has passed"
+    if not processes.alive(lease.owner):
+        return "its owner is dead"
+    return None
+
+
+def _why_left(lease: Lease) -> str:
+    if processes.can_see(lease.owner):
+        return f"its owner, process {lease.owner.pid}, is alive"
+    until = f"before {lease.deadline_at.isoformat()}" if lease.deadline_at else "without a deadline"
+    return f"it belongs to another host or container and is not undone from here {until}"
+
+
+def _release_for_another(lease: Lease, due: str, *, wait: bool) -> Reaped:
+    """Release a lease that is not ours; an undo is code, so it is not taken from another user's file."""
+    try:
+        with _claimed(lease.path, wait=wait) as ours:
+            if not ours:
+                return _report(lease, "left", "another process is releasing it or has done so")
+            if lease.path.stat().st_uid != os.geteuid():
+                return _report(lease, "left", "it belongs to another user")
+            _undo_and_forget(lease)
+    except MachineCannot as error:
+        return _report(lease, "failed", str(error))
+    return _report(lease, "released", due)
+
+
+def _report(lease: Lease, outcome: Outcome, reason: str) -> Reaped:
+    return Reaped(file=str(lease.path), lease=lease, outcome=outcome, reason=reason)
+
+
+@contextlib.contextmanager
+def _claimed(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Lock a lease's file and yield True; False if it is gone, or locked by another and ``wait`` is off.
+
+    The lock of a dead claimer vanishes with it. A failed undo replaces the file, so a lock that was waited for counts
+    only if the file is still the one that was locked.
+    """
+    while True:
+        try:
+            with durable.friendly_os_errors(path):
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except BadInput:
+            yield False
+            return
+        try:
+            with durable.locked(descriptor, wait=wait) as ours:
+                if not ours or _is_at(descriptor, path):
+                    yield ours
+                    return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _undo_and_forget(lease: Lease) -> None:
+    """Run the undo, then remove the file; the caller holds the claim."""
+    try:
+        module, _, function = lease.undo.partition(":")
+        getattr(importlib.import_module(module), function)(**lease.args)
+    except (Exception, SystemExit) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        _note_failure(lease, why)
+        raise LeaseNotReleased(
+            f"Could not undo {lease.what} ({why}); `assay reap` will try again, the lease is {lease.path}."
+        ) from error
+    durable.remove(lease.path)
+
+
+def _note_failure(lease: Lease, why: str) -> None:
+    """Write the failure into the lease; a disk too full for that does not hide the failure itself."""
+    attempts = lease.attempts
+    with contextlib.suppress(BadInput):
+        attempts = max(attempts, _read(lease.path).attempts)
+    with contextlib.suppress(MachineCannot):
+        _write(lease.model_copy(update={"attempts": attempts + 1, "last_error": why}))

@@ -1,0 +1,91 @@
+"""Units: how quantities are named, read from the command line, and written for people."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from assay.core.errors import BadInput
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?)\s*([a-zµμ]*)\s*", re.IGNORECASE)
+LONGEST_S = 30 * 86400.0
+"""No single duration is longer than thirty days: a larger one is a slip of the finger."""
+
+_UNIT_SUFFIXES = {
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "ns": "ns",
+    "w": "W",
+    "j": "J",
+    "mib": "MiB",
+    "gib": "GiB",
+    "gb": "GB",
+    "mb": "MB",
+    "mhz": "MHz",
+    "c": "°C",
+    "percent": "%",
+    "gflops": "GFLOP/s",
+    "tflops": "TFLOP/s",
+}
+
+
+def parse_duration_s(text: str, *, zero_ok: bool = False) -> float:
+    """Return seconds from "5", "5s", "500ms", "2m" or "1h"; anything else is bad input."""
+    match = _DURATION.fullmatch(text)
+    unit = re.sub("[µμ]", "u", match[2].lower()) if match else ""
+    if match is None or (unit and unit not in _SECONDS):
+        raise BadInput(f"{text!r} is not a duration; write seconds, or 500ms, 90s, 5m, 2h.")
+    seconds = float(match[1]) * _SECONDS[unit or "s"]
+    if seconds == 0 and not zero_ok:
+        raise BadInput("A duration must be longer than zero.")
+    if seconds > LONGEST_S:
+        raise BadInput(f"{text!r} is longer than thirty days, which cannot be meant.")
+    return seconds
+
+
+def parse_fraction(text: str) -> float:
+    """Return 0.01 from "1%", "1 %" or "0.01"; it must lie strictly between 0 and 1."""
+    body = text.strip()
+    try:
+        value = float(body[:-1]) / 100 if body.endswith("%") else float(body)
+    except ValueError:
+        raise BadInput(f"{text!r} is not a percentage; write 1% or 0.01.") from None
+    if not 0 < value < 1:
+        raise BadInput(f"{text!r} is out of range; a precision lies between 0 and 100 %.")
+    return value
+
+
+def unit_of(quantity: str) -> str:
+    """Return the unit that a quantity's name ends in: ``call_us`` is in µs; "" when it names none."""
+    return _UNIT_SUFFIXES.get(quantity.rsplit("_", 1)[-1].lower(), "") if "_" in quantity else ""
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """Write a number with so many significant digits and no exponent: 1234.5 → "1234"."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    places = max(0, digits - 1 - exponent)
+    return f"{value:.{places}f}"
+
+
+def format_time(microseconds: float) -> str:
+    """Write a time in the unit that reads best: 1.234 ms rather than 1234 µs."""
+    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms"), (math.inf, 1e6, "s")):
+        if abs(microseconds) < limit:
+            return f"{significant(microseconds / scale)} {unit}"
+    return f"{microseconds} µs"
+
+
+def format_span(seconds: float) -> str:
+    """Write how long something lasts for people: "42 s", "3 min 5 s", "2 h 10 min"."""
+    whole = round(seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

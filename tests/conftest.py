@@ -1,0 +1,76 @@
+"""What every test gets: a home of its own, and real processes that end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+pytest_plugins = ["tests.fakes.plugin", "tests.running"]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class Eventually(Protocol):
+    """Waits until something is true, by asking again and again."""
+
+    def __call__(self, holds: Callable[[], object], *, within_s: float = 20.0) -> None: ...
+
+
+class StartPython(Protocol):
+    """Starts a program given as text; its arguments are in ``sys.argv[1:]``, its output is read by lines."""
+
+    def __call__(self, program: str, *arguments: object, **options: object) -> subprocess.Popen[str]: ...
+
+
+@pytest.fixture(autouse=True)
+def assay_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give each test its own ``ASSAY_HOME``, and fail the one that falls back to the user's data folder."""
+    users_data = tmp_path_factory.mktemp("users-data")
+    home = tmp_path_factory.mktemp("assay-home")
+    monkeypatch.setenv("XDG_DATA_HOME", str(users_data))
+    monkeypatch.setenv("ASSAY_HOME", str(home))
+    yield home
+    assert not (users_data / "assay").exists(), "the test touched the user's own Assay home"
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    def wait(holds: Callable[[], object], *, within_s: float = 20.0) -> None:
+        deadline = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < deadline, f"still not so after {within_s:g} s"
+            time.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def start_python() -> Iterator[StartPython]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, *arguments: object, **options: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        process: subprocess.Popen[str] = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            **options,  # type: ignore[call-overload]
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
