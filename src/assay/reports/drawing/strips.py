@@ -1,0 +1,157 @@
+"""Strip plots: every sample a dot, the estimate and its interval over them, the numbers beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.patheffects import withStroke
+
+from assay.reports.drawing.sheet import AXIS_CHARACTERS, LABEL_CHARACTERS, LINE_IN, new_sheet, number_axis
+from assay.reports.numbers import typeset, write_cell, write_count, write_interval
+from assay.reports.scales import Axis, Floats, density, finite, strip_axis, thin
+from assay.reports.wording import with_unit, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from assay.core.page import Strip, Strips
+    from assay.reports.drawing.theme import Theme
+
+MOST_DOTS = 300
+"""Dots drawn per strip; more would only make the file large and the strip black."""
+
+_ROW_IN = 0.46
+_GOLDEN = 0.6180339887498949
+
+
+def draw_strips(strips: Strips, look: Theme) -> tuple[Figure, list[str]]:
+    """Draw the strips below each other; also return the remarks that belong under the drawing."""
+    labels = [wrapped(strip.label, LABEL_CHARACTERS) for strip in strips.strips]
+    heights = [max(_ROW_IN, (label.count("\n") + 1) * LINE_IN + 0.12) for label in labels]
+    middles = np.cumsum(heights) - np.array(heights) / 2
+    figure = new_sheet(sum(heights) + 0.62, look)
+    axes = figure.add_subplot()
+    axis = strip_axis(strips.strips)
+    for strip, middle in zip(strips.strips, middles, strict=True):
+        _draw_strip(axes, strip, float(middle), axis, look)
+    _set_axes(axes, axis, with_unit(strips.axis, strips.unit))
+    axes.set_ylim(float(sum(heights)), 0.0)
+    axes.set_yticks(middles, labels)
+    return figure, _remarks(strips, axis)
+
+
+def _set_axes(axes: Axes, axis: Axis, title: str) -> None:
+    if axis.log:
+        axes.set_xscale("log")
+    axes.set_xlim(axis.low, axis.high)
+    number_axis(axes.xaxis, log=axis.log)
+    axes.set_xlabel(wrapped(f"{title}, logarithmic" if axis.log else title, AXIS_CHARACTERS))
+    axes.grid(axis="x")
+
+
+def _draw_strip(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme) -> None:
+    samples = finite(strip.samples)
+    within = samples[(samples >= axis.low) & (samples <= axis.high)]
+    dots = thin(within, MOST_DOTS)
+    axes.axhline(middle, color=look.rule, linewidth=0.7, zorder=0.5)
+    if len(dots):
+        axes.plot(
+            dots,
+            middle + _spread(dots, axis) * _ROW_IN * 0.62,
+            linestyle="none",
+            marker="o",
+            markersize=3.4,
+            markeredgewidth=0,
+            color=look.dot,
+            alpha=0.55,
+            zorder=2,
+        )
+    _draw_estimate(axes, strip, middle, look)
+    _draw_strays(axes, samples, middle, axis, look)
+    if strip.value is None and not len(samples):
+        _note_at_edge(axes, "not measured", (0.0, middle), look, lift=0)
+    elif strip.value is not None:
+        text = typeset(write_interval(strip.value, strip.low, strip.high))
+        axes.annotate(
+            text.replace(" [", "\n["),
+            (1.0, middle),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(10, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.0,
+            annotation_clip=False,
+        )
+
+
+def _spread(dots: Floats, axis: Axis) -> Floats:
+    """Return how far dots stand off their line, from -0.5 to 0.5: wider where they are denser."""
+    bins = 48
+    counts = np.convolve(density(dots, axis, bins), [0.25, 0.5, 0.25], mode="same")
+    place = np.clip((axis.position(dots) * bins).astype(np.intp), 0, bins - 1)
+    room = counts[place] / max(float(counts.max()), 1.0)
+    if len(dots) <= 3:
+        room = np.zeros(len(dots))
+    sequence = np.mod(np.arange(1, len(dots) + 1) * _GOLDEN, 1.0) - 0.5
+    return np.asarray(sequence * room, dtype=np.float64)
+
+
+def _draw_estimate(axes: Axes, strip: Strip, middle: float, look: Theme) -> None:
+    halo = [withStroke(linewidth=4.6, foreground=look.background)]
+    if strip.low is not None and strip.high is not None:
+        axes.plot([strip.low, strip.high], [middle, middle], color=look.ink, linewidth=2.0, zorder=4, path_effects=halo)
+        for end in (strip.low, strip.high):
+            axes.plot([end, end], [middle - 0.085, middle + 0.085], color=look.ink, linewidth=1.4, zorder=4)
+    if strip.value is not None:
+        axes.plot(
+            [strip.value],
+            [middle],
+            marker="D",
+            markersize=4.6,
+            color=look.ink,
+            markeredgecolor=look.background,
+            markeredgewidth=1.0,
+            linestyle="none",
+            zorder=5,
+        )
+
+
+def _draw_strays(axes: Axes, samples: Floats, middle: float, axis: Axis, look: Theme) -> None:
+    """Tell at the edges how many samples lie beyond them and how far they reach."""
+    below, above = samples[samples < axis.low], samples[samples > axis.high]
+    if len(below):
+        told = f"◂ {write_count(len(below))}, down to {typeset(write_cell(float(below.min())))}"
+        _note_at_edge(axes, told, (0.0, middle), look)
+    if len(above):
+        told = f"{write_count(len(above))}, up to {typeset(write_cell(float(above.max())))} ▸"
+        _note_at_edge(axes, told, (1.0, middle), look)
+
+
+def _note_at_edge(axes: Axes, told: str, place: tuple[float, float], look: Theme, *, lift: float = 9) -> None:
+    axes.annotate(
+        told,
+        place,
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(2 - 4 * place[0], lift),
+        textcoords="offset points",
+        ha="right" if place[0] else "left",
+        va="center",
+        fontsize=7.0,
+        color=look.muted,
+        bbox={"facecolor": look.background, "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
+        zorder=6,
+    )
+
+
+def _remarks(strips: Strips, axis: Axis) -> list[str]:
+    most = max(len(finite(strip.samples)) for strip in strips.strips)
+    told = []
+    if most > MOST_DOTS:
+        told.append(f"{MOST_DOTS} dots per row, evenly ranked among up to {write_count(most)} samples.")
+    if any(np.any((s < axis.low) | (s > axis.high)) for s in (finite(strip.samples) for strip in strips.strips)):
+        told.append("▸ counts samples beyond the axis.")
+    if any(strip.low is not None for strip in strips.strips):
+        told.append("◆ is the estimate, the bar its interval.")
+    return told

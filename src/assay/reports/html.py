@@ -1,0 +1,169 @@
+"""A page as one HTML file that needs nothing else: no requests, no scripts, readable on a phone and on paper."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from assay.core.page import Table, Text
+from assay.reports.figures import svg_and_remarks
+from assay.reports.numbers import typeset, write_column
+from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.page import Cell, Column, Element, Figure, Page, Section, Tone
+
+_SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Even if something slipped through the escaping, a browser would neither run nor fetch it."""
+
+_SHORT = 24
+"""Letters of a text that is not wrapped in a table."""
+
+_WIDE = (("table vast", 15), ("table wide", 9))
+"""Tables of so many columns are set smaller on paper, the widest across it."""
+
+_WIDTH = re.compile(r'viewBox="0 0 ([0-9.]+)')
+
+
+def to_html(page: Page) -> str:
+    """Return the page as a whole document."""
+    warned = warning(page.origin)
+    title = escape(one_line(page.title))
+    ids = iter(range(1, len(page.figures) + 1))
+    parts = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}{f' ({page.origin} numbers)' if warned else ''}</title>",
+        f"<style>\n{_style()}</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        "<header>",
+        f"<h1>{title}</h1>",
+        _banner(warned),
+        f'<p class="lead {page.lead_tone}">{_mark(page.lead_tone)}{_prose(page.lead)}</p>',
+        "</header>",
+        *(_section(section, ids) for section in page.sections),
+        _facts(page.facts),
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+@cache
+def _style() -> str:
+    return resources.files("assay.reports").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _prose(text: str) -> str:
+    return escape(visible(text).strip())
+
+
+def _mark(tone: Tone) -> str:
+    return f'<span class="mark" role="img" aria-label="{tone}:">{MARKS[tone]}</span>&nbsp;' if MARKS[tone] else ""
+
+
+def _banner(warned: str | None) -> str:
+    if warned is None:
+        return ""
+    return f'<aside class="banner" role="note"><strong>{warned}.</strong> {WARNING_DETAIL}</aside>'
+
+
+def _section(section: Section, ids: Iterator[int]) -> str:
+    shown = "\n".join(_element(element, ids) for element in section.elements)
+    return f"<section>\n<h2>{escape(one_line(section.title))}</h2>\n{shown}\n</section>"
+
+
+def _element(element: Element, ids: Iterator[int]) -> str:
+    if isinstance(element, Text):
+        return f'<p class="{element.tone}">{_mark(element.tone)}{_prose(element.text)}</p>'
+    if isinstance(element, Table):
+        return _table(element)
+    return _figure(element, next(ids))
+
+
+def _captioned(kind: str, title: str, content: str, note: str | None) -> str:
+    """Return a block with its title above and its note below."""
+    below = f'\n<p class="note">{_prose(note)}</p>' if note else ""
+    return f'<figure class="{kind}">\n<figcaption>{_prose(title)}</figcaption>\n{content}{below}\n</figure>'
+
+
+def _table(table: Table) -> str:
+    heads = "".join(f"<th{_class(c)} scope=col>{escape(one_line(c.title))}</th>" for c in table.columns)
+    written = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    rows = [
+        _row(table, row, [column[index] for column in written], tone)
+        for index, (row, tone) in enumerate(zip(table.rows, row_tones(table), strict=True))
+    ]
+    body = "\n".join(rows)
+    content = f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    kind = next((kind for kind, least in _WIDE if len(table.columns) >= least), "table")
+    return _captioned(kind, table.title, _scroller(content, table.title), table.note)
+
+
+def _scroller(content: str, title: str) -> str:
+    """Return a container that scrolls by itself, also with the keyboard, when its content is too wide."""
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(one_line(title))}">{content}</div>'
+
+
+def _row(table: Table, cells: tuple[Cell, ...], written: list[str], tone: Tone) -> str:
+    """Return a row; its first cell names it and carries the mark of its tone."""
+    shown = [
+        f"{_class(column, cell)}>{_cell(cell, text)}"
+        for column, cell, text in zip(table.columns, cells, written, strict=True)
+    ]
+    kind, first = shown[0].split(">", 1)
+    rest = "".join(f"<td{cell}</td>" for cell in shown[1:])
+    return f'<tr class="{tone}"><th scope=row{kind}>{_mark(tone)}{first}</th>{rest}</tr>'
+
+
+def _cell(cell: Cell, written: str) -> str:
+    if cell is None:
+        return f'<span class="missing" title="not measured">{written}</span>'
+    return _prose(cell) if isinstance(cell, str) else escape(typeset(written))
+
+
+def _class(column: Column, cell: Cell = None) -> str:
+    """Return how a cell is set: numbers to the right, short texts on one line, long ones with room to wrap."""
+    if column.numeric:
+        return " class=number"
+    if not isinstance(cell, str):
+        return ""
+    return " class=short" if len(cell) <= _SHORT else " class=long"
+
+
+def _figure(figure: Figure, index: int) -> str:
+    """Return a figure drawn twice; the style shows the one that suits the reader's screen, or paper."""
+    light, remarks = svg_and_remarks(figure, dark=False, prefix=f"f{index}l-")
+    dark, _ = svg_and_remarks(figure, dark=True, prefix=f"f{index}d-")
+    drawings = f"{_drawing(light, 'light')}{_drawing(dark, 'dark')}"
+    drawn = f'<div class="drawing" role="img" aria-label="{escape(describe(figure))}">{drawings}</div>'
+    note = " ".join([*([figure.note] if figure.note else []), *remarks])
+    return _captioned("drawn", figure.title, _scroller(drawn, figure.title), note)
+
+
+def _drawing(svg: str, kind: str) -> str:
+    """Fit a drawing into the page: never so small that its letters, nine units high, cannot be read."""
+    start, body = svg.split(">", 1)
+    width = _WIDTH.search(start)
+    least = f"min-width: {float(width.group(1)):.0f}px; " if width else ""
+    start = re.sub(r' (?:xmlns|version)="[^"]*"', "", start).replace('style="', f'style="{least}', 1)
+    return f'{start} class="{kind}" aria-hidden="true" focusable="false">{body}'
+
+
+def _facts(facts: tuple[tuple[str, str], ...]) -> str:
+    if not facts:
+        return ""
+    pairs = "\n".join(f"<div><dt>{_prose(name)}</dt><dd>{_prose(value)}</dd></div>" for name, value in facts)
+    return f"<footer>\n<h2>About this run</h2>\n<dl>\n{pairs}\n</dl>\n</footer>"

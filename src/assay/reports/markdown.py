@@ -1,0 +1,95 @@
+"""A page as Markdown that GitHub shows well and that reads well as it is."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from assay.core.page import Table, Text
+from assay.reports.numbers import write_column
+from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from assay.core.page import Element, Figure, Page, Tone
+    from assay.core.results import Origin
+
+_SPECIAL = re.compile(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]|(?<!\S)#|#(?!\S)")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
+_BLOCK_START = re.compile(r"^(?:[-+](?=\s|$|-)|>|\d+(?=[.)](?:\s|$)))")
+
+
+def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
+    """Return the page; ``figure_paths`` says where each figure's image lies, by the figure's name.
+
+    A figure without a path is told in words.
+    """
+    blocks = [f"# {_inline(one_line(page.title))}", *_banner(page.origin), f"**{_marked(page.lead, page.lead_tone)}**"]
+    for section in page.sections:
+        blocks.append(f"## {_inline(one_line(section.title))}")
+        blocks += [block for element in section.elements for block in _element(element, figure_paths)]
+    if page.facts:
+        blocks += ["---", _pipes(("About this run", ""), [False, False], [[n, v] for n, v in page.facts])]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _banner(origin: Origin) -> list[str]:
+    warned = warning(origin)
+    return [f"> [!WARNING]\n> **{warned}.** {WARNING_DETAIL}"] if warned else []
+
+
+def _element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
+    if isinstance(element, Text):
+        return [_paragraph(_marked(element.text, element.tone))]
+    if isinstance(element, Table):
+        return _table(element)
+    return _figure(element, figure_paths.get(element.name))
+
+
+def _table(table: Table) -> list[str]:
+    written = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    rows = [[column[index] for column in written] for index in range(len(table.rows))]
+    for row, tone in zip(rows, row_tones(table), strict=True):
+        row[0] = f"{MARKS[tone]} {row[0]}" if MARKS[tone] else row[0]
+    heads = [column.title for column in table.columns]
+    numeric = [column.numeric for column in table.columns]
+    return [f"**{_inline(one_line(table.title))}**", _pipes(heads, numeric, rows), *_note(table.note)]
+
+
+def _pipes(heads: Iterable[str], numeric: Iterable[bool], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table: heads, the line that aligns the columns, rows."""
+    lines = [f"| {' | '.join(_inline(cell) for cell in row)} |" for row in (heads, *rows)]
+    lines.insert(1, f"| {' | '.join('---:' if right else '---' for right in numeric)} |")
+    return "\n".join(lines)
+
+
+def _figure(figure: Figure, path: str | None) -> list[str]:
+    if path is None:
+        return [_paragraph(_inline(describe(figure))), *_note(figure.note)]
+    return [f"![{_inline(describe(figure))}]({quote(path, safe='/._-~')})", *_note(figure.note)]
+
+
+def _note(note: str | None) -> list[str]:
+    return [f"<sub>{_inline(note)}</sub>"] if note and note.strip() else []
+
+
+def _marked(text: str, tone: Tone) -> str:
+    return f"{MARKS[tone]} {_inline(text)}".strip()
+
+
+def _paragraph(inline: str) -> str:
+    """Keep the first letters of a paragraph from starting a list, a quotation or a rule."""
+    return _BLOCK_START.sub(lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", inline)
+
+
+def _inline(text: str) -> str:
+    """Escape what Markdown or HTML would read as a command; lines are parted by ``<br>``."""
+    lines = [" ".join(line.split()) for line in visible(text).strip().split("\n")]
+    return "<br>".join(_escaped(line) for line in lines)
+
+
+def _escaped(line: str) -> str:
+    line = _SPECIAL.sub(r"\\\g<0>", line)
+    return _ENTITY.sub("&amp;", line).replace("<", "&lt;")

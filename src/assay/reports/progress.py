@@ -1,0 +1,127 @@
+"""How far a run has come: one line that is renewed on a terminal, plain lines elsewhere.
+
+The line is renewed when something happens and at most once a second in between, by the kernel's timer and
+not by a thread that turns: whoever waits for a measurement must not disturb it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from assay.core.units import format_span, format_time
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rich.console import Console
+
+    from assay.core.plan import Block, Trial
+    from assay.core.results import Record
+
+TICK_S = 1.0
+
+
+class PlainProgress:
+    """A line for each block and each trial; for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._in_block = 0
+        self._done = 0
+
+    def block(self, block: Block, *, again: bool) -> None:
+        """Say which block begins, and how long all may still take."""
+        self._in_block, self._done = len(block.trials), 0
+        left = f", at most {format_span(block.left_s)} left" if block.left_s is not None else ""
+        self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {len(block.trials)} trials{left}")
+
+    def trial(self, trial: Trial) -> None:
+        """Say which trial begins."""
+        self._line(f"  {self._done + 1}/{self._in_block} {describe(trial)} …")
+
+    def record(self, record: Record) -> None:
+        """Say what a trial gave."""
+        self._done += 1
+        self._line(f"  {self._done}/{self._in_block} {outcome(record)}")
+
+    def close(self) -> None:
+        """Nothing is left on the screen."""
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress(PlainProgress):
+    """One line with the time left, for a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._doing = ""
+        self._ends_at: float | None = None
+        self._before = signal.signal(signal.SIGALRM, self._tick)
+        signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
+
+    def block(self, block: Block, *, again: bool) -> None:
+        """Say which block begins, and reckon when all will be done."""
+        super().block(block, again=again)
+        self._ends_at = None if block.left_s is None else time.monotonic() + block.left_s
+
+    def trial(self, trial: Trial) -> None:
+        """Show which trial runs."""
+        self._doing = f"{self._done + 1}/{self._in_block} {describe(trial)}"
+        self._draw()
+
+    def record(self, record: Record) -> None:
+        """Put the result above the live line."""
+        self._erase()
+        super().record(record)
+
+    def close(self) -> None:
+        """Take the live line off the screen."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+        self._erase()
+
+    def _tick(self, number: int, frame: FrameType | None) -> None:
+        if self._doing:
+            self._draw()
+
+    def _draw(self) -> None:
+        left = ""
+        if self._ends_at is not None:
+            left = f"  at most {format_span(max(0.0, self._ends_at - time.monotonic()))} left"
+        room = max(10, self._console.width - len(left) - 3)
+        self._write(f"\r\x1b[2K  {self._doing[:room]}{left}")
+
+    def _erase(self) -> None:
+        self._doing = ""
+        self._write("\r\x1b[2K")
+
+    def _write(self, text: str) -> None:
+        self._console.file.write(text)
+        self._console.file.flush()
+
+
+def describe(trial: Trial) -> str:
+    """Write a trial in a few words: what runs where, and how."""
+    subjects = ", ".join(dict.fromkeys(s.label for role in trial.roles for s in role.subjects))
+    how = {"alone": "", "together": " together", "turns": " in turns"}[trial.schedule]
+    return f"{subjects} on {' and '.join(trial.devices)}{how if len(trial.roles) > 1 else ''}"
+
+
+def outcome(record: Record) -> str:
+    """Write what a trial gave in a few words."""
+    if record.status != "ok":
+        return f"{record.status}: {record.reason}"
+    times = [
+        f"{s.role} {format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}"
+        for s in record.estimates
+        if s.quantity == "call_us"
+    ]
+    return ", ".join(times)
+
+
+def _half_width(share: float | None) -> str:
+    return "" if share is None else f" ±{share:.1%}"

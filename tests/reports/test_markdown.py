@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from assay.core.page import Column, Page, Section, Table, Text
+from assay.reports.markdown import to_markdown
+from assay.reports.wording import one_line, visible
+
+if TYPE_CHECKING:
+    from assay.core.results import Origin
+
+GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+words = st.text(max_size=40) | st.text(alphabet="ab _*`#|\\<>[]()!&;-+=~$1.\n", max_size=25)
+
+
+def rendered(page: Page) -> str:
+    return str(GITHUB.render(to_markdown(page, {})))
+
+
+def texts(html: str, tag: str) -> list[str]:
+    """Return what a reader sees inside each such element, spaces made equal."""
+    found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", html, flags=re.DOTALL)
+    return [" ".join(unescape(re.sub(r"<[^>]*>", "", part.replace("<br>", " "))).split()) for part in found]
+
+
+def seen(text: str) -> str:
+    return " ".join(visible(text).split())
+
+
+@given(words)
+@settings(deadline=None)
+def test_a_text_is_shown_as_it_was_written(text: str) -> None:
+    page = Page(title=f"a {text}", lead="l", sections=(Section(title="s", elements=(Text(text=text),)),))
+    html = rendered(page)
+    assert texts(html, "h1") == [seen(f"a {text}")]
+    if seen(text):
+        assert texts(html, "p")[-1] == seen(text)
+
+
+@given(st.lists(words, min_size=1, max_size=3))
+@settings(deadline=None)
+def test_a_cell_is_shown_as_it_was_written(cells: list[str]) -> None:
+    columns = tuple(Column(title=f"c{i}") for i in range(len(cells)))
+    table = Table(title="t", columns=columns, rows=(tuple(cells),))
+    html = rendered(Page(title="p", lead="l", sections=(Section(title="s", elements=(table,)),)))
+    assert texts(html, "td") == [seen(cell) for cell in cells]
+
+
+def test_nothing_in_a_hostile_page_becomes_markup(nasty: Page) -> None:
+    html = rendered(nasty)
+    assert "<script" not in html
+    assert texts(html, "h1") == [one_line(nasty.title)]
+
+
+def test_tables_align_their_numbers_to_the_right(page: Page) -> None:
+    assert "| --- | ---: | --- | ---: | ---: | ---: |" in to_markdown(page, {})
+    assert "| ✓ softmax@triton | 1.019 | 1.012 – 1.027 | 12009 | 0.828 | 0.2711 |" in to_markdown(page, {})
+
+
+def test_figures_are_images_where_a_path_is_known_and_words_elsewhere(page: Page) -> None:
+    paths = {figure.name: f"my figures/{figure.name}.png" for figure in page.figures[1:]}
+    images = re.findall(r'<img src="([^"]*)" alt="([^"]*)"', GITHUB.render(to_markdown(page, paths)))
+    assert [path for path, _ in images] == [path.replace(" ", "%20") for path in paths.values()]
+    assert all(figure.title in unescape(alt) for figure, (_, alt) in zip(page.figures[1:], images, strict=True))
+    assert page.figures[0].title in to_markdown(page, paths)
+
+
+@pytest.mark.parametrize("origin", ["fake", "simulated"])
+def test_numbers_that_nobody_measured_are_announced(page: Page, origin: Origin) -> None:
+    warned = to_markdown(page.model_copy(update={"origin": origin}), {})
+    assert f"> [!WARNING]\n> **These numbers come from a {origin} source.**" in warned
+    assert "These numbers come from" not in to_markdown(page, {})
+
+
+def test_the_same_page_gives_the_same_text(page: Page) -> None:
+    assert to_markdown(page, {}) == to_markdown(page.model_copy(deep=True), {})

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.core.page import Strip
+from assay.reports.scales import Axis, decimate, density, finite, strip_axis, thin
+
+numbers = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=1, max_size=60)
+
+
+@given(numbers, st.integers(min_value=2, max_value=20))
+@settings(deadline=None)
+def test_thinning_keeps_both_extremes_and_invents_nothing(values: list[float], most: int) -> None:
+    thinned = thin(np.array(values), most)
+    assert len(thinned) == min(most, len(values))
+    assert set(thinned) <= set(values)
+    assert (thinned[0], thinned[-1]) == (min(values), max(values))
+
+
+@given(numbers, st.integers(min_value=3, max_value=30))
+@settings(deadline=None)
+def test_a_decimated_line_keeps_its_ends_its_low_and_its_high(values: list[float], most: int) -> None:
+    y = np.array(values)
+    kept = decimate(np.arange(len(y), dtype=np.float64), y, most)
+    assert {0, len(y) - 1} <= set(kept.tolist())
+    assert (y[kept].min(), y[kept].max()) == (y.min(), y.max())
+
+
+@given(numbers, numbers)
+@settings(deadline=None)
+def test_an_axis_holds_every_estimate_and_nearly_all_samples(one: list[float], other: list[float]) -> None:
+    strips = [
+        Strip(label="a", samples=tuple(one), value=one[0], low=min(one), high=max(one)),
+        Strip(label="b", samples=tuple(other)),
+    ]
+    axis = strip_axis(strips)
+    assert axis.low < min(one)
+    assert axis.high > max(one)
+    assert axis.low < float(np.median(other)) < axis.high
+
+
+def test_strays_do_not_squeeze_the_rest() -> None:
+    samples = (*(1 + i / 1000 for i in range(300)), 50.0)
+    assert strip_axis([Strip(label="a", samples=samples)]).high < 2
+
+
+def test_strips_decades_apart_share_a_logarithmic_axis() -> None:
+    near, far = Strip(label="a", samples=(1e-6, 2e-6)), Strip(label="b", samples=(1e-2, 2e-2))
+    assert strip_axis([near, far]).log
+    assert not strip_axis([near, near]).log
+    assert not strip_axis([Strip(label="a", samples=(-1e-6,)), far]).log
+
+
+def test_an_axis_of_nothing_is_still_an_axis() -> None:
+    assert strip_axis([Strip(label="a", samples=())]) == Axis(0.0, 1.0)
+
+
+def test_values_beyond_the_axis_count_in_the_outermost_bins() -> None:
+    assert density(np.array([-5.0, 0.1, 9.0]), Axis(0.0, 1.0), 4).tolist() == [2, 0, 0, 1]
+
+
+def test_what_cannot_be_drawn_is_left_out() -> None:
+    assert finite([1.0, None, float("nan"), float("inf")]).tolist() == [1.0]
