@@ -1,0 +1,71 @@
+"""From the samples of one subject to its estimate and the shape of its samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core.results import Estimate, Scope, Summary
+from assay.stats.intervals import autocorrelation, median_interval, restarts_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float64]
+
+
+def estimate(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = "process") -> Estimate:
+    """Return the median with its interval, from the samples of one process or of several restarts.
+
+    Where every sample is a process of its own, as for a command, ``scope_of_one`` says "run".
+    """
+    n = sum(len(samples) for samples in by_process)
+    medians = [float(np.median(samples)) for samples in by_process]
+    if len(medians) > 1:
+        centre, low, high, method = restarts_interval(medians)
+        return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=method, n=n)
+    pooled = by_process[0]
+    within = median_interval(pooled)
+    return Estimate(
+        value=float(np.median(pooled)),
+        low=within[0] if within else None,
+        high=within[1] if within else None,
+        unit=unit,
+        scope=scope_of_one,
+        method="median, order statistics at the effective sample size"
+        if within
+        else "median; too few effective samples for an interval",
+        n=n,
+    )
+
+
+def summarise(
+    role: str,
+    subject: int,
+    quantity: str,
+    unit: str,
+    by_process: Sequence[Samples],
+    *,
+    scope_of_one: Scope = "process",
+) -> Summary:
+    """Return the estimate of a quantity and the shape of its samples, over all restarts."""
+    pooled = np.concatenate(list(by_process))
+    mean = float(pooled.mean())
+    first, middle, third = np.quantile(pooled, [0.25, 0.5, 0.75])
+    neighbours = [r for samples in by_process if (r := autocorrelation(samples)) is not None]
+    return Summary(
+        role=role,
+        subject=subject,
+        quantity=quantity,
+        estimate=estimate(by_process, unit, scope_of_one=scope_of_one),
+        n=len(pooled),
+        mean=mean,
+        quartiles=(float(first), float(middle), float(third)),
+        minimum=float(pooled.min()),
+        maximum=float(pooled.max()),
+        cv=float(pooled.std(ddof=1)) / mean if len(pooled) > 1 and mean != 0 else None,
+        autocorrelation=float(np.mean(neighbours)) if neighbours else None,
+    )
