@@ -210,7 +210,7 @@ class FlashAttentionNumpy:
             for block_q, block_k, layout in itertools.product(blocks, blocks, LAYOUTS)
         ]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:  # noqa: ARG002
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw and lay out queries, keys and values, and set memory aside; the process's cores are the device."""
         problem = Problem.of(params)
         tiling = Tiling.of(data.complete(config, self.configs(params)[0]))

@@ -105,7 +105,7 @@ class GemmNumpy:
             for block_m, block_n, block_k, layout in itertools.product(in_m, in_n, in_k, LAYOUTS)
         ]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:  # noqa: ARG002
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw A and B, lay B out, and set memory aside; the process's cores are the device."""
         problem = Problem.of(params)
         tiling = Tiling.of(data.complete(config, self.configs(params)[0]))

@@ -160,7 +160,7 @@ class SoftmaxNumpy:
             for rows, cols, layout in itertools.product(block_rows, block_cols, LAYOUTS)
         ]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:  # noqa: ARG002
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw and lay out the input, and set memory aside; the process's cores are the device."""
         problem = Problem.of(params)
         tiling = Tiling.of(data.complete(config, self.configs(params)[0]))

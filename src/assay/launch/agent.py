@@ -1,0 +1,122 @@
+"""Every rank but 0 of a torchrun: start workers as the hub says, and relay their lines to it."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.core.errors import MachineCannot
+from assay.core.guardian import Guardian
+from assay.core.processes import boot_id
+from assay.launch.crew import Errand
+from assay.launch.handle import Seat
+from assay.launch.local import LocalWorker
+from assay.launch.ranks import rank_environment
+from assay.launch.wires import Bye, Ended, Hello, Start, Stop, Wire
+from assay.worker.rendezvous import look_up
+
+if TYPE_CHECKING:
+    from assay.worker.rendezvous import Torchrun
+
+HUB_GONE_EXIT_CODE = 4
+FATE_WITHIN_S = 0.5
+
+
+def serve(place: Torchrun) -> int:
+    """Serve the hub until it says bye or is gone; return the exit code for this process."""
+    address, port, token = look_up(place).split()
+    hub = Wire(_connect(address, int(port)))
+    hub.send(Hello(token=token, rank=place.rank, boot_id=boot_id()))
+    with Guardian(), tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
+        agent = _Agent(place, (address, int(port)), token, hub, Path(folder))
+        try:
+            return agent.loop()
+        finally:
+            agent.stop_all()
+
+
+def _connect(address: str, port: int) -> socket.socket:
+    try:
+        return socket.create_connection((address, port), timeout=60)
+    except OSError as error:
+        raise MachineCannot(f"Rank 0 at {address}:{port} cannot be reached: {error.strerror or error}.") from None
+
+
+class _Agent:
+    """The workers of one agent, and the loop that relays for them."""
+
+    def __init__(self, place: Torchrun, hub: tuple[str, int], token: str, wire: Wire, folder: Path) -> None:
+        self._place = place
+        self._hub = hub
+        self._token = token
+        self._wire = wire
+        self._folder = folder
+        self._workers: dict[int, LocalWorker] = {}
+        self._lines: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        wire.socket.settimeout(None)
+        self._selector.register(wire.socket, selectors.EVENT_READ, None)
+
+    def loop(self) -> int:
+        """Do what the hub says, asleep in between."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._relay(key.data)
+                    continue
+                said = self._wire.receive()
+                if said is None:
+                    return HUB_GONE_EXIT_CODE
+                if isinstance(said, Bye):
+                    return said.exit_code
+                if isinstance(said, Start):
+                    self._start(said)
+                elif isinstance(said, Stop):
+                    self._wire.send(self._stop(said.worker))
+
+    def _start(self, order: Start) -> None:
+        seat = Seat(order.role, order.rank, order.restart)
+        errand = Errand(order.trial, order.attempt, seat, order.allotment, order.port)
+        ranks = rank_environment(
+            order.rank, order.role.ranks, address=self._hub[0], port=order.port, local_rank=self._place.local_rank
+        )
+        worker = LocalWorker(errand, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
+        line = _connect(*self._hub)
+        line.settimeout(None)
+        Wire(line).send(Hello(token=self._token, rank=order.rank, worker=order.worker, boot_id=boot_id()))
+        self._workers[order.worker], self._lines[order.worker] = worker, line
+        self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, line))
+        self._selector.register(line, selectors.EVENT_READ, (line, worker.socket))
+
+    def _relay(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        """Pass on what has come; when one side is gone, the other hears of it."""
+        source, target = pair
+        try:
+            data = source.recv(2**20)
+            if data:
+                target.sendall(data)
+                return
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        self._selector.unregister(source)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def _stop(self, number: int) -> Ended:
+        worker, line = self._workers.pop(number), self._lines.pop(number)
+        for sock in (worker.socket, line):
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(sock)
+        line.close()
+        fate = worker.fate(FATE_WITHIN_S)
+        worker.stop()
+        return Ended(worker=number, fate=fate, tail=worker.tail())
+
+    def stop_all(self) -> None:
+        """End every worker that is left."""
+        for number in list(self._workers):
+            self._stop(number)

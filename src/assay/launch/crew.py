@@ -1,0 +1,130 @@
+"""The workers of one restart of a trial: brought up together, spoken to by role, and always brought down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+from assay.core.results import Evidence
+from assay.launch.handle import Answer, Failure, failures, gather
+from assay.worker import protocol as say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from assay.core.plan import Role, Trial
+    from assay.core.values import Value
+    from assay.isolation.allot import Allotment
+    from assay.launch.handle import Answers, Handle, Seat
+    from assay.launch.outcome import RawSeries
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a worker is started for; ``port`` is where the ranks of its role meet, null for a single one."""
+
+    trial: str
+    attempt: int
+    seat: Seat
+    allotment: Allotment
+    port: int | None
+
+
+class Starter(Protocol):
+    """Starts workers, here or elsewhere."""
+
+    def __call__(self, errand: Errand) -> Handle:
+        """Return a worker that waits to be prepared."""
+        ...
+
+
+@dataclass(eq=False)
+class Trouble(Exception):
+    """Some workers of a crew failed; the rest of the crew is of no use to this trial."""
+
+    failures: tuple[Failure, ...]
+    tail: str | None
+
+
+class Crew:
+    """Every worker of one restart. Leaving it ends them all, whatever happened."""
+
+    def __init__(self, trial: Trial, restart: int) -> None:
+        self.trial = trial
+        self.restart = restart
+        self.handles: dict[tuple[str, int], Handle] = {}
+        self.facts: dict[tuple[str, int], say.Ready] = {}
+        self.threads: dict[tuple[str, int], int | None] = {}
+        self.load_calls: dict[tuple[str, int], int] = {}
+        self.setup_s: dict[tuple[str, int], float] = {}
+        self.series: list[RawSeries] = []
+        self.evidence: list[Evidence] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for handle in self.handles.values():
+            handle.stop()
+
+    def of(self, roles: Iterable[Role]) -> list[Handle]:
+        """Return the workers of some roles."""
+        names = {role.name for role in roles}
+        return [handle for (name, _), handle in self.handles.items() if name in names]
+
+    @property
+    def timed(self) -> tuple[Role, ...]:
+        """The roles whose time is taken."""
+        return tuple(role for role in self.trial.roles if role.duty == "timed")
+
+    @property
+    def loads(self) -> tuple[Role, ...]:
+        """The roles that only make a load."""
+        return tuple(role for role in self.trial.roles if role.duty == "load")
+
+    def tell(self, handles: Iterable[Handle], message: say.Message) -> None:
+        """Say the same to several workers."""
+        for handle in handles:
+            handle.send(message)
+
+    def hear(self, handles: list[Handle], expected: type[Value], *, within_s: float, doing: str) -> Answers:
+        """Wait for the answers of several workers; any failure ends the crew."""
+        answers = gather(handles, expected, within_s=within_s, doing=doing)
+        self.fail_on(answers)
+        return answers
+
+    def fail_on(self, answers: Answers) -> None:
+        """Raise the trouble in some answers, with the end of what the first troubled worker printed."""
+        found = failures(answers)
+        if found:
+            first = next(key for key, answer in answers.items() if isinstance(answer, Failure))
+            raise Trouble(tuple(found), self.handles[first].tail())
+
+    def finish(self) -> None:
+        """Bring the crew down in good order and keep what each worker says about itself."""
+        everyone = list(self.handles.values())
+        self.tell(everyone, say.Finish())
+        answers = self.hear(everyone, say.Finished, within_s=self.trial.method.timeout_s, doing="finishing")
+        for key, handle in self.handles.items():
+            answer = answers[key]
+            if isinstance(answer, Answer) and isinstance(answer.message, say.Finished):
+                self.evidence.append(self._evidence(handle, answer.message))
+
+    def _evidence(self, handle: Handle, said: say.Finished) -> Evidence:
+        seat, role = handle.seat, handle.seat.role
+        return Evidence(
+            role=role.name,
+            rank=seat.rank,
+            restart=seat.restart,
+            device=role.device_of(seat.rank),
+            isolation_asked=role.isolation,
+            setup_s=self.setup_s[seat.key],
+            subjects=self.facts[seat.key].facts,
+            load_calls=self.load_calls.get(seat.key),
+            thread_limit=self.threads.get(seat.key),
+            log=handle.log,
+            **said.model_dump(exclude={"kind"}),
+        )

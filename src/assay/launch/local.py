@@ -1,0 +1,149 @@
+"""Workers as processes of this machine, each in its own session, marked so that nothing of it survives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import site
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.core import leases
+from assay.core.processes import marks
+from assay.isolation.bind import environment
+from assay.launch.fate import describe_end, oom_kills
+from assay.launch.ranks import is_torchrun_variable, rank_environment
+from assay.worker import protocol as say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from assay.launch.crew import Errand
+
+TAIL_CHARACTERS = 2000
+END_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class LocalStarter:
+    """Starts workers here, in the folder the user works in; what they print goes into the run folder."""
+
+    run_folder: Path
+    cwd: Path
+
+    def __call__(self, errand: Errand) -> LocalWorker:
+        """Return a worker of this machine that waits to be prepared."""
+        port, seat = errand.port, errand.seat
+        ranks = {} if port is None else rank_environment(seat.rank, seat.role.ranks, port=port)
+        return LocalWorker(errand, run_folder=self.run_folder, cwd=self.cwd, ranks=ranks)
+
+
+class LocalWorker:
+    """One worker process of this machine."""
+
+    def __init__(self, errand: Errand, *, run_folder: Path, cwd: Path, ranks: Mapping[str, str]) -> None:
+        self.seat = errand.seat
+        self.same_clock = True
+        self.log: str | None = f"logs/{log_name(errand)}"
+        self._log = run_folder / f"logs/{log_name(errand)}"
+        self._log.parent.mkdir(exist_ok=True)
+        self._decoder = say.Decoder()
+        self._oom_kills = oom_kills()
+        token = leases.new_id()
+        self._lease = leases.take(
+            "process",
+            f"worker {errand.seat.name} of trial {errand.trial}",
+            "assay.core.processes:kill_marked",
+            {"token": token},
+        )
+        try:
+            self.socket, theirs = socket.socketpair()
+            with theirs, self._log.open("ab") as log:
+                self.born_ns = time.perf_counter_ns()
+                self._process = subprocess.Popen(
+                    [_interpreter(errand), "-P", "-m", "assay.worker.main", str(theirs.fileno()), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=cwd,
+                    env={**_environment(errand, ranks), **marks(token)},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except BaseException:
+            leases.release(self._lease)
+            raise
+
+    def fileno(self) -> int:
+        """Return the socket to wait on."""
+        return self.socket.fileno()
+
+    def send(self, message: say.Message) -> None:
+        """Say something; a broken line is found out when the answer is waited for."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(say.encode(message))
+
+    def read(self) -> say.Frame | None:
+        """Return the next whole frame that has come, or null."""
+        return say.read_frame(self.socket, self._decoder)
+
+    def fate(self, within_s: float = END_WITHIN_S) -> str:
+        """Return in words how the process ended."""
+        try:
+            code = self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return "it closed its line without an answer"
+        return describe_end(code, out_of_memory=oom_kills() > self._oom_kills)
+
+    def stop(self) -> None:
+        """End the process and all it started, and give its lease back."""
+        self.socket.close()
+        leases.release(self._lease)
+        self._process.wait()
+
+    def tail(self) -> str | None:
+        """Return the end of what it printed, or null when it printed nothing."""
+        with self._log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4 * TAIL_CHARACTERS))
+            text = file.read().decode("utf-8", errors="replace").strip()
+        return text[-TAIL_CHARACTERS:] or None
+
+
+def log_name(errand: Errand) -> str:
+    """Return a file name for what a worker prints."""
+    seat = errand.seat
+    role = re.sub(r"[^A-Za-z0-9_.-]+", "-", seat.role.name)
+    return f"{errand.trial}-{errand.attempt}-{role}-rank{seat.rank}-restart{seat.restart}.log"
+
+
+def _interpreter(errand: Errand) -> str:
+    source = errand.seat.role.subjects[0].source
+    return source.interpreter if source is not None else sys.executable
+
+
+def _environment(errand: Errand, ranks: Mapping[str, str]) -> dict[str, str]:
+    """Return the worker's environment: ours, with its rank, its thread limits and where to import from."""
+    inherited = {name: value for name, value in os.environ.items() if not is_torchrun_variable(name)}
+    variables = {**inherited, **environment(errand.allotment), **ranks}
+    variables["PYTHONFAULTHANDLER"] = "1"
+    variables["PYTHONPATH"] = os.pathsep.join(_import_paths(errand, variables.get("PYTHONPATH", "")))
+    return variables
+
+
+def _import_paths(errand: Errand, inherited: str) -> list[str]:
+    """Return where the worker imports from: another checkout first, then this very Assay, then as inherited."""
+    paths: list[str] = []
+    source = errand.seat.role.subjects[0].source
+    if source is not None:
+        paths += [str(p) for p in (Path(source.checkout) / "src", Path(source.checkout)) if p.is_dir()]
+    ours = Path(__file__).resolve().parents[2]
+    if str(ours) not in {*site.getsitepackages(), site.getusersitepackages()}:
+        paths.append(str(ours))
+    return paths + [str(Path(p).absolute()) for p in inherited.split(os.pathsep) if p]

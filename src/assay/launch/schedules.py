@@ -1,0 +1,154 @@
+"""Alone, together, in turns: in which order the workers of a crew are timed. The parent sleeps meanwhile.
+
+alone      A ▓▓▓▓▓▓▓▓          together   A ▓▓▓▓▓▓▓░░        turns   A ▓▓  ▓▓  ▓▓
+           B         ▓▓▓▓▓▓▓▓             B ▓▓▓▓▓▓▓▓▓                B   ▓▓  ▓▓  ▓▓
+                                          (░ held as a load)
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from array import array
+from typing import TYPE_CHECKING
+
+from assay.launch.handle import Answer, gather
+from assay.launch.outcome import RawSeries
+from assay.worker import protocol as say
+
+if TYPE_CHECKING:
+    from assay.core.plan import Role
+    from assay.launch.crew import Crew
+    from assay.launch.handle import Answers, Handle
+
+START_DELAY_NS = 50_000_000
+"""A common start lies this far ahead, so that every worker has heard of it before it comes."""
+
+CALIBRATION_SAMPLES = 3
+TURNS = 10
+
+
+def run(crew: Crew, share_s: float) -> None:
+    """Time the crew's roles as its trial says, each for its share, with the loads up all the while."""
+    _raise_loads(crew)
+    if crew.trial.schedule == "together":
+        _together(crew, share_s)
+    elif crew.trial.schedule == "turns":
+        _in_turns(crew, share_s)
+    else:
+        for role in crew.timed:
+            _one_role(crew, role, share_s / len(crew.timed))
+    _release(crew, crew.of(crew.loads))
+
+
+def _raise_loads(crew: Crew) -> None:
+    loads = crew.of(crew.loads)
+    crew.tell(loads, say.Hold())
+    crew.hear(loads, say.Holding, within_s=crew.trial.method.timeout_s, doing="raising the load")
+
+
+def _release(crew: Crew, handles: list[Handle]) -> None:
+    crew.tell(handles, say.Release())
+    answers = crew.hear(handles, say.Released, within_s=crew.trial.method.timeout_s, doing="ending the load")
+    for key, answer in answers.items():
+        if isinstance(answer, Answer) and isinstance(answer.message, say.Released):
+            crew.load_calls[key] = answer.message.calls
+
+
+def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> say.TakeBlock:
+    """Return the order to time a stretch; given counts are obeyed exactly."""
+    method = crew.trial.method
+    exact = method.benchmark_runs is not None
+    return say.TakeBlock(
+        samples=method.benchmark_runs,
+        duration_s=None if exact else share_s,
+        warmup_runs=method.warmup_runs,
+        start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
+        hold=hold,
+        seed=crew.trial.seed + 1000 * crew.restart + turn,
+    )
+
+
+def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool = True) -> Answers:
+    """Have several workers time the same stretch; what the good ones measured is kept even if another fails."""
+    if not all(handle.same_clock for handle in handles):
+        order = order.model_copy(update={"start_at_ns": None})
+    crew.tell(handles, order)
+    limit_s = (order.duration_s or 0.0) + crew.trial.method.timeout_s
+    answers = gather(handles, say.BlockDone, within_s=limit_s, doing="being timed")
+    if keep:
+        for handle in handles:
+            answer = answers[handle.seat.key]
+            if isinstance(answer, Answer) and isinstance(answer.message, say.BlockDone):
+                crew.series.extend(_unpacked(handle, answer.message, answer.payload))
+    crew.fail_on(answers)
+    return answers
+
+
+def _one_role(crew: Crew, role: Role, share_s: float) -> None:
+    handles = crew.of([role])
+    if role.ranks == 1 or crew.trial.method.benchmark_runs is not None:
+        _take(crew, handles, _order(crew, share_s))
+    else:
+        _take(crew, handles, _calibrated(crew, handles, share_s))
+
+
+def _calibrated(crew: Crew, handles: list[Handle], share_s: float) -> say.TakeBlock:
+    """Return an order of equally many samples for every rank, as many as the slowest can take in its share."""
+    first = _order(crew, share_s).model_copy(update={"samples": CALIBRATION_SAMPLES, "duration_s": None})
+    if first.warmup_runs is None:
+        first = first.model_copy(update={"warmup_runs": CALIBRATION_SAMPLES})
+    begin = time.perf_counter_ns()
+    answers = _take(crew, handles, first, keep=False)
+    spent_s = (time.perf_counter_ns() - begin) / 1e9
+    slowest_us = max(_median_us(answer.payload) for answer in answers.values() if isinstance(answer, Answer))
+    samples = max(1, int((share_s - spent_s) * 1e6 / slowest_us))
+    return _order(crew, share_s).model_copy(update={"samples": samples, "duration_s": None})
+
+
+def _median_us(payload: bytes) -> float:
+    samples = array("d")
+    samples.frombytes(payload[: 8 * CALIBRATION_SAMPLES])
+    return max(statistics.median(samples), 1e-3)
+
+
+def _together(crew: Crew, share_s: float) -> None:
+    """Start all at one moment; who ends first goes on as a load, so that every sample had company."""
+    if len(crew.timed) == 1:
+        _one_role(crew, crew.timed[0], share_s)
+        return
+    handles = crew.of(crew.timed)
+    _take(crew, handles, _order(crew, share_s, hold=True))
+    _release(crew, handles)
+
+
+def _in_turns(crew: Crew, share_s: float) -> None:
+    """Alternate strictly between two processes; the one whose turn it is not sleeps."""
+    exact = crew.trial.method.benchmark_runs
+    turns = exact if exact is not None else TURNS
+    for turn in range(turns):
+        for role in crew.timed:
+            order = _order(crew, share_s / (2 * turns), turn=turn)
+            _take(crew, crew.of([role]), order.model_copy(update={"samples": 1}) if exact else order)
+
+
+def _unpacked(handle: Handle, done: say.BlockDone, payload: bytes) -> list[RawSeries]:
+    series: list[RawSeries] = []
+    offset = 0
+    for header in done.series:
+        end = offset + 8 * header.n
+        series.append(
+            RawSeries(
+                role=handle.seat.role.name,
+                rank=handle.seat.rank,
+                subject=header.subject,
+                restart=handle.seat.restart,
+                quantity=header.quantity,
+                calls_per_sample=header.calls_per_sample,
+                start_ns=done.start_ns,
+                end_ns=done.end_ns,
+                data=payload[offset:end],
+            )
+        )
+        offset = end
+    return series

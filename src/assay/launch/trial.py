@@ -1,0 +1,124 @@
+"""Measure one trial: its workers started afresh for each restart, timed by schedule, and gone afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from assay.isolation.allot import allot
+from assay.launch import schedules
+from assay.launch.budget import Shares, share_out
+from assay.launch.crew import Crew, Errand, Trouble
+from assay.launch.handle import Answer, Seat
+from assay.launch.outcome import Outcome
+from assay.launch.ranks import free_port
+from assay.worker import protocol as say
+
+if TYPE_CHECKING:
+    from assay.core.plan import Isolation, Trial
+    from assay.isolation.allot import Placement
+    from assay.launch.crew import Starter
+    from assay.launch.outcome import RawSeries
+    from assay.machine.model import Machine
+
+Placements = dict["Isolation", "Placement"]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Measures trials on a machine, with workers that a starter starts."""
+
+    machine: Machine
+    starter: Starter
+
+    def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
+        """Return what came of a trial; failures of workers are part of it, never raised."""
+        now = time.perf_counter_ns()
+        outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
+        placements = placements_of(self.machine, trial)
+        outcome.notes.extend(dict.fromkeys(note for p in placements.values() for note in p.notes))
+        try:
+            self._restarts(trial, attempt, placements, outcome)
+        except Trouble as trouble:
+            first = trouble.failures[0]
+            outcome.status = "refused" if all(f.refused for f in trouble.failures) else "failed"
+            outcome.reason = f"{first.who}: {first.reason}"
+            outcome.stderr_tail = trouble.tail
+        outcome.end_ns = time.perf_counter_ns()
+        outcome.series = joined(outcome.series)
+        return outcome
+
+    def _restarts(self, trial: Trial, attempt: int, placements: Placements, outcome: Outcome) -> None:
+        shares: Shares | None = None
+        restart = 0
+        while shares is None or restart < shares.restarts:
+            with Crew(trial, restart) as crew:
+                self._bring_up(crew, attempt, placements)
+                shares = shares or shares_of(trial, setup_s=max(crew.setup_s.values()))
+                try:
+                    schedules.run(crew, shares.share_s)
+                    crew.finish()
+                finally:
+                    outcome.series.extend(crew.series)
+                    outcome.evidence.extend(crew.evidence)
+            restart += 1
+        if restart < trial.restarts:
+            outcome.notes.append(
+                f"{restart} of {trial.restarts} restarts fit into {trial.method.duration_s:g} s beside their set-up"
+            )
+
+    def _bring_up(self, crew: Crew, attempt: int, placements: Placements) -> None:
+        """Start every worker of a crew, prepare them all at once, and wait until each is ready."""
+        for role in crew.trial.roles:
+            port = free_port() if role.ranks > 1 else 0
+            for rank in range(role.ranks):
+                seat = Seat(role, rank, crew.restart)
+                allotment = placements[role.isolation].of(role.device_of(rank))
+                crew.handles[seat.key] = handle = self.starter(
+                    Errand(crew.trial.id, attempt, seat, allotment, port if role.ranks > 1 else None)
+                )
+                crew.threads[seat.key] = allotment.threads
+                handle.send(
+                    say.Prepare(
+                        role=role,
+                        rank=rank,
+                        restart=crew.restart,
+                        allotment=allotment,
+                        all_cpus=self.machine.cpus,
+                        seed=crew.trial.seed,
+                    )
+                )
+        everyone = list(crew.handles.values())
+        answers = crew.hear(everyone, say.Ready, within_s=crew.trial.method.timeout_s, doing="being prepared")
+        for key, answer in answers.items():
+            if isinstance(answer, Answer) and isinstance(answer.message, say.Ready):
+                crew.facts[key] = answer.message
+                crew.setup_s[key] = (answer.at_ns - crew.handles[key].born_ns) / 1e9
+
+
+def shares_of(trial: Trial, *, setup_s: float) -> Shares:
+    """Return the restarts and shares of a trial once it is known what starting its workers costs."""
+    if trial.method.benchmark_runs is not None:
+        return Shares(trial.restarts, trial.method.duration_s / trial.restarts)
+    return share_out(trial.method.duration_s, trial.restarts, setup_s)
+
+
+def placements_of(machine: Machine, trial: Trial) -> Placements:
+    """Return, for each isolation level the trial's roles ask for, who gets which cores."""
+    devices = tuple(dict.fromkeys((*trial.placed_with, *trial.devices)))
+    levels = dict.fromkeys(role.isolation for role in trial.roles)
+    return {level: allot(machine, devices, level, cpu_groups=trial.cpu_groups) for level in levels}
+
+
+def joined(series: list[RawSeries]) -> list[RawSeries]:
+    """Put the stretches of one worker's quantity together in the order they were taken."""
+    stretches: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
+    for part in series:
+        stretches[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
+    return [
+        replace(parts[0], end_ns=parts[-1].end_ns, data=b"".join(part.data for part in parts))
+        for parts in stretches.values()
+    ]

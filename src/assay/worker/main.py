@@ -1,0 +1,178 @@
+"""The worker: one process, one rank of one role, from prepare to finish."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.lifeline import die_with_parent
+from assay.isolation.bind import Held, bind, bound_nodes
+from assay.timing import wall
+from assay.worker import protocol as say
+from assay.worker import subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.workloads.base import Prepared
+
+SPIN_NS = 2_000_000
+"""The last stretch before a common start is waited for awake, so that all start within microseconds."""
+
+
+class Worker:
+    """Does what the parent says, one message after another."""
+
+    def __init__(self, line: say.Line) -> None:
+        self._line = line
+        self._held = Held("none")
+        self._prepared: tuple[Prepared, ...] = ()
+        self._timed: tuple[wall.Timed, ...] = ()
+        self._calls_per_sample: tuple[int, ...] | None = None
+
+    def serve(self) -> None:
+        """Answer messages until told to finish."""
+        while True:
+            message = self._line.receive()
+            match message:
+                case say.Prepare():
+                    self._prepare(message)
+                case say.TakeBlock():
+                    self._block(message)
+                case say.Hold():
+                    self._hold(announce=True)
+                case say.Finish():
+                    self._finish()
+                    return
+                case _:
+                    raise say.Garbled(f"a worker was told {message.kind!r}")
+
+    def _prepare(self, message: say.Prepare) -> None:
+        os.sched_setaffinity(0, message.all_cpus)
+        self._held = bind(message.allotment)
+        role = message.role
+        device = role.device_of(message.rank)
+        self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
+        facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
+        self._timed = tuple(map(subjects.timed, self._prepared))
+        self._line.send(say.Ready(facts=facts))
+
+    def _block(self, message: say.TakeBlock) -> None:
+        if message.start_at_ns is not None:
+            wait_until(message.start_at_ns)
+        begin_ns = time.perf_counter_ns()
+        share_s = message.duration_s or 0.0
+        if self._calls_per_sample is None:
+            self._calls_per_sample = wall.warm_up(self._timed, runs=message.warmup_runs, share_s=share_s)
+        block = wall.take(
+            self._timed,
+            self._calls_per_sample if message.samples is None else (1,) * len(self._timed),
+            samples=message.samples,
+            until_ns=None if message.duration_s is None else begin_ns + int(share_s * 1e9),
+            seed=message.seed,
+        )
+        self._line.send(*_packed(block))
+        if message.hold:
+            self._hold(announce=False)
+
+    def _hold(self, *, announce: bool) -> None:
+        """Run every subject in turn, untimed, until the parent says something."""
+        start = time.perf_counter_ns()
+        calls = 0
+        while True:
+            for subject in self._timed:
+                subject.call()
+                subject.synchronize()
+                calls += 1
+            if announce and calls == len(self._timed):
+                self._line.send(say.Holding())
+            if self._line.waiting():
+                break
+        if not isinstance(self._line.receive(), say.Release):
+            raise say.Garbled("a load was told something other than release")
+        self._line.send(say.Released(calls=calls, start_ns=start, end_ns=time.perf_counter_ns()))
+
+    def _finish(self) -> None:
+        for prepared in self._prepared:
+            prepared.close()
+        self._line.send(evidence(self._held))
+
+
+def wait_until(moment_ns: int) -> None:
+    """Wait for a monotonic moment, asleep at first and awake at the end."""
+    left = moment_ns - time.perf_counter_ns() - SPIN_NS
+    if left > 0:
+        time.sleep(left / 1e9)
+    while time.perf_counter_ns() < moment_ns:
+        pass
+
+
+def evidence(held: Held) -> say.Finished:
+    """Read back where this process really ran and what disturbed it."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return say.Finished(
+        pid=os.getpid(),
+        isolation_held=held.level,
+        isolation_notes=held.notes,
+        allowed_cores=tuple(sorted(os.sched_getaffinity(0))),
+        memory_nodes=bound_nodes(),
+        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
+        voluntary_switches=own.ru_nvcsw + children.ru_nvcsw,
+        cpu_s=own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
+        peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / 1024,
+    )
+
+
+def _packed(block: wall.Block) -> tuple[say.BlockDone, bytes]:
+    headers: list[say.SeriesHeader] = []
+    payload = bytearray()
+    for index, taken in enumerate(block.taken):
+        for quantity, samples in {"call_us": taken.call_us, **taken.extras}.items():
+            headers.append(
+                say.SeriesHeader(
+                    subject=index, quantity=quantity, n=len(samples), calls_per_sample=taken.calls_per_sample
+                )
+            )
+            payload += samples.tobytes()
+    return say.BlockDone(start_ns=block.start_ns, end_ns=block.end_ns, series=tuple(headers)), bytes(payload)
+
+
+def explain(error: BaseException) -> say.Failed:
+    """Return a failure as one sentence."""
+    if isinstance(error, AssayError):
+        return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot))
+    if isinstance(error, MemoryError):
+        return say.Failed(reason=f"out of memory: {error or 'MemoryError'}")
+    text = " ".join(str(error).split())
+    return say.Failed(reason=f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve the parent on an inherited socket; exit 0 after a clean finish."""
+    descriptor, parent = int(arguments[0]), int(arguments[1])
+    os.set_inheritable(descriptor, False)
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=descriptor) as sock:
+        line = say.Line(sock)
+        try:
+            Worker(line).serve()
+        except (say.Closed, BrokenPipeError, ConnectionResetError):
+            return 1
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is told to the parent
+            if not isinstance(error, AssayError) or isinstance(error, BadInput):
+                traceback.print_exc()
+            line.send(explain(error))
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,246 @@
+"""How parent and worker speak: prepare → ready → block(n or until) → hold → finish.
+
+    parent                              worker
+      │ ── Prepare ─────────────────────► │  bind, load the subjects, check them
+      │ ◄──────────────── Ready | Failed ─┤
+      │ ── TakeBlock ───────────────────► │  wait for the start, warm up, time
+      │ ◄──────────────────── BlockDone ──┤  with the samples; then holds the load, if asked
+      │ ── Hold ────────────────────────► │  (a load role) run without being timed
+      │ ◄────────────────────── Holding ──┤  after its first call
+      │ ── Release ─────────────────────► │  end the load
+      │ ◄───────────────────── Released ──┤
+      │ ── Finish ──────────────────────► │
+      │ ◄───────────────────── Finished ──┤  with the evidence; then it ends
+
+Frames on a socket of their own, so that whatever user code prints harms nothing: two lengths, a JSON
+message, and raw float64 samples behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from assay.core.plan import Isolation, Role
+from assay.core.results import SubjectFacts
+from assay.core.values import Value
+from assay.isolation.allot import Allotment
+
+if TYPE_CHECKING:
+    import socket
+
+_LENGTHS = struct.Struct("!II")
+LONGEST_MESSAGE = 64 * 2**20
+LONGEST_PAYLOAD = 512 * 2**20
+
+
+class Prepare(Value):
+    """Become this rank of this role."""
+
+    kind: Literal["prepare"] = "prepare"
+    role: Role
+    rank: int
+    restart: int
+    allotment: Allotment
+    all_cpus: tuple[int, ...] = Field(description="Where an unpinned process may run.")
+    seed: int
+
+
+class TakeBlock(Value):
+    """Time the subjects: so many samples, or for so long."""
+
+    kind: Literal["block"] = "block"
+    samples: int | None = None
+    duration_s: float | None = None
+    warmup_runs: int | None = None
+    start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
+    hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
+    seed: int = 0
+
+
+class Hold(Value):
+    """Run without being timed until released."""
+
+    kind: Literal["hold"] = "hold"
+
+
+class Release(Value):
+    """Stop running untimed."""
+
+    kind: Literal["release"] = "release"
+
+
+class Finish(Value):
+    """Say how it went, and end."""
+
+    kind: Literal["finish"] = "finish"
+
+
+class Ready(Value):
+    """Everything is loaded and was found right."""
+
+    kind: Literal["ready"] = "ready"
+    facts: tuple[SubjectFacts, ...]
+
+
+class Failed(Value):
+    """It cannot be measured; why, in one sentence."""
+
+    kind: Literal["failed"] = "failed"
+    reason: str
+    refused: bool = False
+
+
+class SeriesHeader(Value):
+    """What the next ``n`` float64 numbers of the payload are."""
+
+    subject: int
+    quantity: str
+    n: int
+    calls_per_sample: int
+
+
+class BlockDone(Value):
+    """The samples, behind this message."""
+
+    kind: Literal["done"] = "done"
+    start_ns: int
+    end_ns: int
+    series: tuple[SeriesHeader, ...]
+
+
+class Holding(Value):
+    """The load is up: at least one call of each subject was made."""
+
+    kind: Literal["holding"] = "holding"
+
+
+class Released(Value):
+    """The load is down."""
+
+    kind: Literal["released"] = "released"
+    calls: int
+    start_ns: int
+    end_ns: int
+
+
+class Finished(Value):
+    """What the worker read back about itself."""
+
+    kind: Literal["finished"] = "finished"
+    pid: int
+    isolation_held: Isolation
+    isolation_notes: tuple[str, ...]
+    allowed_cores: tuple[int, ...]
+    memory_nodes: tuple[int, ...] | None
+    involuntary_switches: int
+    voluntary_switches: int
+    cpu_s: float
+    peak_memory_mib: float
+
+
+Message = Annotated[
+    Prepare | TakeBlock | Hold | Release | Finish | Ready | Failed | BlockDone | Holding | Released | Finished,
+    Field(discriminator="kind"),
+]
+_ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message and the raw samples behind it."""
+
+    message: Message
+    payload: bytes = b""
+
+
+class Garbled(Exception):
+    """What came over the line is not of this protocol."""
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+def encode(message: Message, payload: bytes = b"") -> bytes:
+    """Return a frame as bytes."""
+    text = _ADAPTER.dump_json(message)
+    return _LENGTHS.pack(len(text), len(payload)) + text + payload
+
+
+class Decoder:
+    """Puts frames together from bytes as they come."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes."""
+        self._buffer += data
+
+    def next(self) -> Frame | None:
+        """Return the next whole frame, or null when more bytes are needed."""
+        if len(self._buffer) < _LENGTHS.size:
+            return None
+        message_size, payload_size = _LENGTHS.unpack_from(self._buffer)
+        if message_size > LONGEST_MESSAGE or payload_size > LONGEST_PAYLOAD:
+            raise Garbled(f"a frame of {message_size} + {payload_size} bytes")
+        end = _LENGTHS.size + message_size
+        if len(self._buffer) < end + payload_size:
+            return None
+        text = bytes(self._buffer[_LENGTHS.size : end])
+        payload = bytes(self._buffer[end : end + payload_size])
+        del self._buffer[: end + payload_size]
+        try:
+            return Frame(_ADAPTER.validate_json(text), payload)
+        except ValidationError as error:
+            raise Garbled(f"{text[:80]!r}: {error.error_count()} errors") from None
+
+
+def read_frame(sock: socket.socket, decoder: Decoder) -> Frame | None:
+    """Return the next whole frame, reading at most once; null when more must come first."""
+    if (frame := decoder.next()) is not None:
+        return frame
+    try:
+        data = sock.recv(2**20)
+    except ConnectionResetError:
+        data = b""
+    if not data:
+        raise Closed
+    decoder.feed(data)
+    return decoder.next()
+
+
+class Line:
+    """The worker's end: blocking send and receive, and a look whether something waits."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._decoder = Decoder()
+
+    def send(self, message: Message, payload: bytes = b"") -> None:
+        """Send a frame."""
+        self._socket.sendall(encode(message, payload))
+
+    def receive(self) -> Message:
+        """Wait for the next message."""
+        while (frame := read_frame(self._socket, self._decoder)) is None:
+            pass
+        return frame.message
+
+    def waiting(self) -> bool:
+        """Return whether the parent has said something that was not yet received."""
+        self._socket.setblocking(False)
+        try:
+            data = self._socket.recv(2**20)
+        except BlockingIOError:
+            return False
+        finally:
+            self._socket.setblocking(True)
+        if not data:
+            raise Closed
+        self._decoder.feed(data)
+        return True

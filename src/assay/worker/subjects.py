@@ -1,0 +1,38 @@
+"""Load the subjects of a role, check each against its reference, and hand them to the timer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.errors import TrialFailed
+from assay.core.results import SubjectFacts
+from assay.timing.wall import Timed
+from assay.workloads import command, registry
+
+if TYPE_CHECKING:
+    from assay.core.plan import Subject
+    from assay.workloads.base import Prepared
+
+
+def prepare(subject: Subject, *, device: str, seed: int) -> Prepared:
+    """Put a subject's data in place."""
+    if subject.command is not None:
+        return command.prepare(subject.command)
+    workload = registry.find(subject.workload, subject.impl)
+    return workload.prepare(subject.params, subject.config, device=device, seed=seed)
+
+
+def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
+    """Check a subject before it is timed: a wrong result publishes no time."""
+    check = prepared.check() if prepared.check is not None else None
+    if check is not None and not check.passed:
+        raise TrialFailed(
+            f"{subject.label} is wrong: its {check.measure} against the float64 reference is {check.error:.3g}, "
+            f"more than {check.tolerance:.3g}"
+        )
+    return SubjectFacts(subject=index, flop=prepared.flop, bytes_moved=prepared.bytes_moved, check=check)
+
+
+def timed(prepared: Prepared) -> Timed:
+    """Return what the timer needs of a prepared subject."""
+    return Timed(prepared.call, prepared.synchronize, prepared.reports_extras)

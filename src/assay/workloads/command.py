@@ -1,0 +1,120 @@
+"""Any command as a workload: wall time, resource usage, and the numbers it prints or writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.core.lifeline import die_with_parent
+from assay.workloads.base import Prepared
+
+if TYPE_CHECKING:
+    from assay.core.plan import Command, Metric
+
+RESULT_VARIABLE = "ASSAY_RESULT"
+_TAIL_CHARACTERS = 4000
+
+
+def read_metric(text: str) -> tuple[str, str]:
+    """Return name and pattern from ``NAME=REGEX``; the pattern needs a group that holds the number."""
+    name, equals, pattern = text.partition("=")
+    if not equals or not name.strip():
+        raise BadInput(f"A metric is written NAME=REGEX, not {text!r}.")
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise BadInput(f"The pattern of metric {name!r} is not a regular expression: {error}.") from None
+    if groups < 1:
+        raise BadInput(f"The pattern of metric {name!r} needs a group around the number: {name}=time ([0-9.]+) ms.")
+    return name.strip(), pattern
+
+
+def prepare(command: Command) -> Prepared:
+    """Return a call that runs the command once and reports what it used and printed."""
+    return Prepared(call=partial(run_once, command), reports_extras=True)
+
+
+def run_once(command: Command) -> dict[str, float]:
+    """Run the command to its end; its time, resources and metrics, or a failure that says how it ended."""
+    with tempfile.TemporaryDirectory(prefix="assay-command-") as folder:
+        result, output = Path(folder) / "result.json", Path(folder) / "stdout"
+        with output.open("wb") as out:
+            extras, status = _wait(command, out.fileno(), result)
+        printed = output.read_text(encoding="utf-8", errors="replace")
+        if status != 0:
+            print(printed[-_TAIL_CHARACTERS:], file=sys.stderr)  # noqa: T201 - into the log of the worker
+            raise TrialFailed(f"the command {_ended(status)}")
+        for metric in command.metrics:
+            extras[metric.name] = find_metric(metric, printed)
+        extras.update(_written(result))
+    return extras
+
+
+def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], int]:
+    parent = os.getpid()
+    begin = time.perf_counter_ns()
+    try:
+        process = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            env={**os.environ, RESULT_VARIABLE: str(result)},
+            preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - the worker of a command has one thread
+        )
+    except OSError as error:
+        raise MachineCannot(f"the command {command.argv[0]!r} cannot be started: {error.strerror}") from None
+    _, status, usage = os.wait4(process.pid, 0)
+    end = time.perf_counter_ns()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    extras = {
+        "call_us": (end - begin) / 1000,
+        "cpu_user_s": usage.ru_utime,
+        "cpu_system_s": usage.ru_stime,
+        "max_rss_mib": usage.ru_maxrss / 1024,
+    }
+    return extras, process.returncode
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with {status}"
+
+
+def find_metric(metric: Metric, printed: str) -> float:
+    """Return the number that the pattern's last match holds."""
+    matches = list(re.finditer(metric.pattern, printed, re.MULTILINE))
+    if not matches:
+        raise TrialFailed(f"metric {metric.name!r}: the pattern {metric.pattern!r} matches nothing in the output")
+    try:
+        return float(matches[-1][1])
+    except (TypeError, ValueError):
+        raise TrialFailed(f"metric {metric.name!r}: {matches[-1][1]!r} is not a number") from None
+
+
+def _written(result: Path) -> dict[str, float]:
+    """Return the numbers the command wrote to its result file; none when it wrote no file."""
+    if not result.exists():
+        return {}
+    try:
+        content = json.loads(result.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TrialFailed(f"what the command wrote to ${RESULT_VARIABLE} is not JSON: {error}") from None
+    numbers = content if isinstance(content, dict) else None
+    if numbers is None or not all(_is_number(value) for value in numbers.values()):
+        raise TrialFailed(f"what the command wrote to ${RESULT_VARIABLE} is not an object of names and numbers")
+    return {str(name): float(value) for name, value in numbers.items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

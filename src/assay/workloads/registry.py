@@ -1,0 +1,145 @@
+"""Find a workload by what the user wrote: ``softmax``, ``softmax@numpy``, ``file.py:function``, a plug-in's name."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput, nearest
+from assay.core.plan import Subject
+from assay.workloads.function import FunctionWorkload, is_function_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from assay.core.values import Params, Scalar
+    from assay.workloads.base import Workload
+
+BUILT_IN = {
+    "flash_attention@numpy": "assay.workloads.flash_attention_numpy:WORKLOAD",
+    "gemm@numpy": "assay.workloads.gemm_numpy:WORKLOAD",
+    "softmax@numpy": "assay.workloads.softmax_numpy:WORKLOAD",
+}
+
+ALIASES = {"flash_attention_v2": "flash_attention", "gemm_benchmark": "gemm"}
+
+PREFERRED = {"cuda": ("torch",), "cpu": ("torch", "numpy")}
+"""Which implementation a device takes when none is named, best first; only installed ones count."""
+
+ENTRY_POINTS = "assay.workloads"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A workload that can be loaded: its key ``name@impl`` and where it lives."""
+
+    key: str
+    target: str
+
+    @property
+    def name(self) -> str:
+        """The part before the ``@``."""
+        return self.key.partition("@")[0]
+
+    @property
+    def impl(self) -> str:
+        """The part after the ``@``."""
+        return self.key.partition("@")[2]
+
+    def load(self) -> Workload:
+        """Import the workload."""
+        module, _, attribute = self.target.partition(":")
+        workload: Workload = getattr(importlib.import_module(module), attribute)
+        return workload
+
+
+def known() -> dict[str, Entry]:
+    """Return every registered workload by its key: built-in ones, and those of installed plug-ins."""
+    plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    return {key: Entry(key, target) for key, target in sorted({**plugins, **BUILT_IN}.items())}
+
+
+def find(name: str, impl: str) -> Workload:
+    """Return a workload by name and implementation."""
+    if is_function_spec(name):
+        return FunctionWorkload(name)
+    entries = known()
+    key = f"{name}@{impl}"
+    if key not in entries:
+        raise BadInput(f"Unknown workload {key!r}.{nearest(key, entries)}")
+    return entries[key].load()
+
+
+def subject(spec: str, *, device_kind: str, given: Mapping[str, str] | None = None) -> Subject:
+    """Return the subject that a user's words mean on a kind of device, its parameters complete."""
+    name, _, impl = spec.partition("@")
+    name = ALIASES.get(name.replace("-", "_"), name)
+    if is_function_spec(name):
+        workload: Workload = FunctionWorkload(name)
+        workload.defaults()
+        return Subject(workload=name, impl="python", params={k: plain(v) for k, v in (given or {}).items()})
+    chosen = impl or _implementation(name, device_kind)
+    workload = find(name, chosen)
+    if device_kind not in workload.device_kinds:
+        kinds = " and ".join(sorted(workload.device_kinds))
+        raise BadInput(f"{name}@{chosen} runs on {kinds}, not on {device_kind}.")
+    params = complete(workload, given or {})
+    configs = workload.configs(params)
+    return Subject(workload=name, impl=chosen, params=params, config=configs[0] if configs else None)
+
+
+def _implementation(name: str, device_kind: str) -> str:
+    offered = {entry.impl for entry in known().values() if entry.name == name}
+    if not offered:
+        names = {entry.name for entry in known().values()} | set(ALIASES)
+        raise BadInput(
+            f"Unknown workload {name!r}; `assay list` shows them, and file.py:function names one of yours."
+            f"{nearest(name, names)}"
+        )
+    for impl in PREFERRED.get(device_kind, ()):
+        if impl in offered and find_spec(impl) is not None:
+            return impl
+    return min(offered)
+
+
+def complete(workload: Workload, given: Mapping[str, str]) -> Params:
+    """Return a workload's parameters: the defaults, with the given ones read as the default's type."""
+    params = dict(workload.defaults())
+    for name, text in given.items():
+        if name not in params:
+            raise BadInput(
+                f"{workload.name} has no parameter {name!r}; it has {', '.join(params)}.{nearest(name, params)}"
+            )
+        params[name] = read_as(params[name], text, name)
+    return params
+
+
+def read_as(default: Scalar, text: str, name: str) -> Scalar:
+    """Return text as the type of a default value, or say which type it must be."""
+    if isinstance(default, bool):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() in words:
+            return words[text.lower()]
+        raise BadInput(f"Parameter {name} must be true or false, not {text!r}.")
+    if isinstance(default, int | float):
+        try:
+            return type(default)(text)
+        except ValueError:
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            raise BadInput(f"Parameter {name} must be {kind}, not {text!r}.") from None
+    return text
+
+
+def plain(text: str) -> Scalar:
+    """Return text as the plainest value it can be read as: a number, true or false, or itself."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

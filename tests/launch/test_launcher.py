@@ -1,0 +1,171 @@
+"""A trial becomes processes: schedules, loads, restarts and ranks, with real workers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from assay.core.plan import Role, Source, Subject
+from assay.launch.budget import share_out
+from tests.running import function, quickly, role
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.launch.outcome import Outcome, RawSeries
+    from tests.running import Measure
+
+
+def only(outcome: Outcome, **wanted: object) -> RawSeries:
+    found = [s for s in outcome.series if all(getattr(s, k) == v for k, v in wanted.items())]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_function_is_timed_and_every_sample_kept(measure: Measure) -> None:
+    outcome = measure(role("cpu:0", function("fine")))
+    assert outcome.status == "ok", outcome.reason
+    samples = np.frombuffer(only(outcome, quantity="call_us").data)
+    assert len(samples) > 10
+    assert (samples > 0).all()
+
+
+def test_each_restart_is_a_process_of_its_own(measure: Measure) -> None:
+    outcome = measure(role("cpu:0", function("fine")), restarts=3, method=quickly(duration_s=4.0))
+    assert outcome.status == "ok", outcome.reason
+    assert len({e.pid for e in outcome.evidence}) == 3
+    assert sorted(s.restart for s in outcome.series) == [0, 1, 2]
+
+
+def test_restarts_that_do_not_fit_the_duration_are_left_out_and_said(measure: Measure) -> None:
+    outcome = measure(role("cpu:0", function("fine")), restarts=50, method=quickly(duration_s=0.3))
+    assert outcome.status == "ok", outcome.reason
+    assert len(outcome.evidence) < 50
+    assert any("restarts fit into 0.3 s" in note for note in outcome.notes)
+
+
+def test_given_counts_of_runs_are_obeyed_exactly(measure: Measure, workplace: Path) -> None:
+    method = quickly(warmup_runs=2, benchmark_runs=5)
+    outcome = measure(role("cpu:0", function("notes_who", who="x")), method=method)
+    assert only(outcome, quantity="call_us").data == only(outcome, quantity="call_us").data
+    assert len(np.frombuffer(only(outcome, quantity="call_us").data)) == 5
+    assert (workplace / "order.txt").read_text() == "x" * 7
+
+
+def test_roles_alone_never_overlap(measure: Measure) -> None:
+    outcome = measure(role("a", function("fine")), role("b", function("fine"), device="cpu:0"))
+    first, second = only(outcome, role="a"), only(outcome, role="b")
+    assert first.end_ns <= second.start_ns
+
+
+def test_roles_together_start_at_one_moment_and_keep_each_other_company(measure: Measure) -> None:
+    outcome = measure(
+        role("a", function("fine")), role("b", function("fine")), schedule="together", method=quickly(duration_s=1.5)
+    )
+    assert outcome.status == "ok", outcome.reason
+    first, second = only(outcome, role="a"), only(outcome, role="b")
+    overlap = min(first.end_ns, second.end_ns) - max(first.start_ns, second.start_ns)
+    assert overlap > 0.5 * min(first.end_ns - first.start_ns, second.end_ns - second.start_ns)
+    assert all(e.load_calls is not None and e.load_calls > 0 for e in outcome.evidence)
+
+
+def test_a_load_is_up_before_and_down_after_what_is_timed(measure: Measure) -> None:
+    outcome = measure(role("victim", function("fine")), role("noise", function("fine"), duty="load"))
+    assert outcome.status == "ok", outcome.reason
+    assert {s.role for s in outcome.series} == {"victim"}
+    calls = {e.role: e.load_calls for e in outcome.evidence}
+    assert calls["victim"] is None
+    assert calls["noise"] is not None
+    assert calls["noise"] > 1
+
+
+def test_turns_alternate_strictly(measure: Measure, workplace: Path) -> None:
+    method = quickly(warmup_runs=0, benchmark_runs=4)
+    outcome = measure(
+        role("a", function("notes_who", who="a")),
+        role("b", function("notes_who", who="b")),
+        schedule="turns",
+        method=method,
+    )
+    assert outcome.status == "ok", outcome.reason
+    assert (workplace / "order.txt").read_text() == "abababab"
+    assert len(np.frombuffer(only(outcome, role="a").data)) == 4
+
+
+def test_two_subjects_of_one_role_are_interleaved_in_one_process(measure: Measure, workplace: Path) -> None:
+    both = Role(
+        name="pair",
+        subjects=(function("notes_who", who="a"), function("notes_who", who="b")),
+        devices=("cpu:0",),
+    )
+    outcome = measure(both, method=quickly(warmup_runs=0, benchmark_runs=20))
+    assert outcome.status == "ok", outcome.reason
+    order = (workplace / "order.txt").read_text()
+    pairs = [order[i : i + 2] for i in range(0, len(order), 2)]
+    assert set(pairs) == {"ab", "ba"}
+    assert {s.subject for s in outcome.series} == {0, 1}
+
+
+def test_ranks_are_told_who_they_are_and_take_equally_many_samples(measure: Measure, workplace: Path) -> None:
+    outcome = measure(role("ring", function("notes_rank"), ranks=3), method=quickly(duration_s=1.5))
+    assert outcome.status == "ok", outcome.reason
+    told = [(workplace / f"rank-{rank}.txt").read_text().split() for rank in range(3)]
+    assert [t[:3] for t in told] == [["0", "0", "3"], ["1", "1", "3"], ["2", "2", "3"]]
+    assert len({(t[3], t[4]) for t in told}) == 1
+    assert len({len(s.data) for s in outcome.series}) == 1
+
+
+def test_when_a_rank_dies_the_others_do_not_wait_for_it(measure: Measure) -> None:
+    outcome = measure(role("ring", function("second_rank_dies"), ranks=2), method=quickly(timeout_s=100))
+    assert outcome.status == "failed"
+    assert outcome.reason is not None
+    assert "rank 1 of ring: the worker ended without an answer (exit code 7)" in outcome.reason
+
+
+def test_full_isolation_pins_to_disjoint_cores_and_none_does_not(measure: Measure, workplace: Path) -> None:
+    devices = ("cpu:0", "cpu:1")
+    roles = [role(d, function("tells_threads"), device=d, isolation="full") for d in devices]
+    outcome = measure(*roles, schedule="together", method=quickly(duration_s=1.0))
+    cores = [set(e.allowed_cores) for e in outcome.evidence]
+    assert len(cores) == 2
+    assert not cores[0] & cores[1]
+    assert (workplace / "threads.txt").read_text() == "1"
+    free = measure(role("cpu:0", function("tells_threads")))
+    assert set(free.evidence[0].allowed_cores) == cores[0] | cores[1]
+    assert free.evidence[0].thread_limit is None
+
+
+def test_a_subject_from_another_checkout_is_imported_from_there(measure: Measure, workplace: Path) -> None:
+    for name in ("old", "new"):
+        (workplace / name).mkdir()
+        (workplace / name / "mine.py").write_text(
+            f"def work():\n    with open('seen.txt', 'a') as file:\n        file.write('{name} ')\n"
+        )
+    roles = [
+        role(
+            name,
+            Subject(
+                workload="mine:work",
+                impl="python",
+                source=Source(checkout=str(workplace / name), interpreter=sys.executable),
+            ),
+        )
+        for name in ("old", "new")
+    ]
+    outcome = measure(*roles, schedule="turns", method=quickly(warmup_runs=0, benchmark_runs=2))
+    assert outcome.status == "ok", outcome.reason
+    assert (workplace / "seen.txt").read_text() == "old new old new "
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "restarts", "setup_s", "expected"),
+    [(10, 5, 0.2, (5, 1.8)), (10, 5, 3.0, (1, 7.0)), (1, 5, 4.0, (1, 0.25)), (4, 2, 0.0, (2, 2.0))],
+)
+def test_the_duration_is_shared_out_over_restarts(
+    duration_s: float, restarts: int, setup_s: float, expected: tuple[int, float]
+) -> None:
+    shares = share_out(duration_s, restarts, setup_s)
+    assert (shares.restarts, shares.share_s) == pytest.approx(expected)

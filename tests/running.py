@@ -1,0 +1,194 @@
+"""Fixtures for tests that run the real command line, and functions that misbehave in every way a worker can."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from assay.core.plan import Method, Role, Subject, Trial
+from assay.launch.local import LocalStarter
+from assay.launch.trial import Launcher
+from assay.machine.detect import detect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.core.plan import Duty, Isolation
+    from assay.launch.outcome import Outcome
+
+MISBEHAVING = """
+import ctypes, os, signal, subprocess, sys, time
+
+def fine():
+    return sum(range(1000))
+
+def segfault():
+    ctypes.string_at(0)
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def hangs():
+    while True:
+        time.sleep(3600)
+
+def eats_memory():
+    raise MemoryError("cannot allocate 1 TiB")
+
+def raises():
+    raise ValueError("the moon is in the wrong phase")
+
+def leaves():
+    os._exit(7)
+
+def asks_to_leave():
+    sys.exit(3)
+
+def prints_garbage():
+    os.write(1, bytes(range(256)) * 64)
+    os.write(2, b"\\x00\\xff" * 1000)
+
+def needs_an_argument(n):
+    return n
+
+def forgets_a_child(done=[]):
+    if not done:
+        done.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
+
+async def never_awaited():
+    return 1
+
+def notes_who(who, path="order.txt"):
+    with open(path, "a") as file:
+        file.write(who)
+
+def notes_rank():
+    with open(f"rank-{os.environ['RANK']}.txt", "w") as file:
+        file.write(" ".join(os.environ[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")))
+
+def second_rank_dies():
+    if os.environ["RANK"] == "1":
+        os._exit(7)
+    time.sleep(3600)
+
+def tells_threads():
+    with open("threads.txt", "w") as file:
+        file.write(os.environ.get("OMP_NUM_THREADS", "unset"))
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with functions that misbehave in ``bad.py``."""
+    (tmp_path / "bad.py").write_text(MISBEHAVING)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def function(name: str, **params: str | int) -> Subject:
+    """Return one of the misbehaving functions as a subject."""
+    return Subject(workload=f"bad.py:{name}", impl="python", params=dict(params))
+
+
+def role(
+    name: str,
+    subject: Subject,
+    *,
+    device: str = "cpu:0",
+    duty: Duty = "timed",
+    isolation: Isolation = "none",
+    ranks: int = 1,
+) -> Role:
+    """Return a role on one device."""
+    return Role(name=name, subjects=(subject,), devices=(device,), duty=duty, isolation=isolation, ranks=ranks)
+
+
+def quickly(**changes: Any) -> Method:
+    """Return a method that takes little time."""
+    return Method(**{"duration_s": 0.4, "timeout_s": 30.0, **changes})
+
+
+class Measure(Protocol):
+    """Measures roles in one trial, with real processes."""
+
+    def __call__(self, *roles: Role, method: Method | None = None, **trial: Any) -> Outcome: ...
+
+
+@pytest.fixture
+def measure(workplace: Path) -> Measure:
+    launcher = Launcher(detect(), LocalStarter(workplace, workplace))
+
+    def measure_once(*roles: Role, method: Method | None = None, **trial: Any) -> Outcome:
+        return launcher.measure(Trial(block="b", roles=roles, method=method or quickly(), **trial))
+
+    return measure_once
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """What it printed as JSON."""
+        return json.loads(self.out)
+
+
+class Assay(Protocol):
+    """Runs the real command line to its end."""
+
+    def __call__(self, *arguments: object, **environment: str) -> Ran: ...
+
+
+@pytest.fixture
+def assay(workplace: Path) -> Assay:
+    def run(*arguments: object, **environment: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "assay", *map(str, arguments)],
+            cwd=workplace,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def survivors(home: Path) -> list[int]:
+    """Return the processes that were started with this ``ASSAY_HOME`` and still run; zombies do not."""
+    found: list[int] = []
+    needle = f"ASSAY_HOME={home}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            entries = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if needle in entries:
+            found.append(int(entry.name))
+    return found
+
+
+def wait_for(holds: Callable[[], object], *, within_s: float = 20.0) -> None:
+    """Ask again and again until something is so."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"still not so after {within_s:g} s"
+        time.sleep(0.01)
