@@ -1,0 +1,52 @@
+# Two commands matter: `make demo` and `make test`. Each makes .venv and installs what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
+
+.PHONY: demo test check format schemas bench-startup ci-setup clean
+
+demo: $(VENV)/.run   ## Time softmax on two devices side by side, and draw the report.
+	$(BIN)/assay run softmax --mode concurrent --isolation full --duration 10
+
+test: $(VENV)/.dev   ## Run the test suite.
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## Style, types, who may import whom, spelling.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/.dev ## Put the code into its canonical form.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+schemas: $(VENV)/.dev ## Write the JSON Schemas of the files a run leaves behind.
+	$(BIN)/python -m assay.store.schemas
+
+bench-startup: $(VENV)/.dev ## How long `assay --help` takes beside `python -c pass`.
+	$(BIN)/python benchmarks/startup.py run
+
+ci-setup:            ## System packages for the tests that need real programs.
+	@if command -v apt-get >/dev/null 2>&1; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium numactl util-linux >/dev/null; \
+	fi
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Assay needs Python 3.11 or later."; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.$(if $(HAS_GPU),[torch])'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,torch]'
+	@touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,39 @@
+"""A defect of ours: keep what is needed to mend it, and say where it is."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import shlex
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from assay._version import __version__
+from assay.core.errors import AssayError
+from assay.core.home import home
+
+
+def report(error: BaseException) -> str:
+    """Write the traceback down; return the sentence for the user."""
+    text = "\n".join(
+        (
+            f"assay {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"command: {shlex.join(sys.argv)}",
+            "".join(traceback.format_exception(error)),
+        )
+    )
+    path = _place() / f"defect-{secrets.token_hex(4)}.txt"
+    path.write_text(text, encoding="utf-8")
+    return f"This is a defect of Assay ({type(error).__name__}: {error}). Please report it with {path}."
+
+
+def _place() -> Path:
+    """Return where defects are kept; the temporary folder when our own cannot be written."""
+    try:
+        folder = home() / "defects"
+        folder.mkdir(exist_ok=True)
+    except (AssayError, OSError):
+        return Path(tempfile.gettempdir())
+    return folder

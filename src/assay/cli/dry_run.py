@@ -1,0 +1,65 @@
+"""``--dry-run``: the first block, who would run where, at most how long, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.core.plan import Done
+from assay.core.units import format_span
+from assay.core.values import SCHEMA_VERSION
+from assay.launch.trial import placements_of
+from assay.reports.progress import describe
+from assay.store.records import Records
+
+if TYPE_CHECKING:
+    from assay.core.plan import Block, Trial
+    from assay.core.values import Value
+    from assay.experiments.base import Experiment
+    from assay.machine.model import Machine
+
+
+def show(experiment: Experiment[Any], options: Value, machine: Machine, *, as_json: bool) -> int:
+    """Print what would be measured first; nothing is written and nothing started."""
+    step = experiment.step(machine, options, Records([], Path()))
+    if isinstance(step, Done):
+        click.echo(f"Nothing to measure: {step.why}.")
+        return 0
+    if as_json:
+        click.echo(json.dumps(_as_data(step, machine), indent=2, ensure_ascii=False))
+        return 0
+    click.echo(f"First block: {step.name} ({step.why}), {len(step.trials)} trials")
+    for trial in step.trials:
+        click.echo(f"  {describe(trial)}: {trial.method.duration_s:g} s, up to {trial.restarts} restarts")
+        for line in _placed(trial, machine):
+            click.echo(f"    {line}")
+    bound = "not known beforehand" if step.left_s is None else f"at most {format_span(step.left_s)}"
+    click.echo(f"The whole run takes {bound}, on this machine, at no cost.")
+    return 0
+
+
+def _placed(trial: Trial, machine: Machine) -> list[str]:
+    lines: list[str] = []
+    placements = placements_of(machine, trial)
+    for role in trial.roles:
+        for device in role.devices:
+            allotment = placements[role.isolation].of(device)
+            cores = "unpinned" if allotment.cpus is None else f"cores {','.join(map(str, allotment.cpus))}"
+            lines.append(f"{role.name}: {role.duty}, isolation {role.isolation}, {cores}")
+    return lines + [f"note: {note}" for placement in placements.values() for note in placement.notes]
+
+
+def _as_data(block: Block, machine: Machine) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA_VERSION,
+        "block": block.as_json(),
+        "placements": [
+            {"trial": trial.id, "levels": {level: p.as_json() for level, p in placements_of(machine, trial).items()}}
+            for trial in block.trials
+        ],
+        "at_most_s": block.left_s,
+        "cost_usd": 0.0,
+    }

@@ -1,0 +1,84 @@
+"""The command ``assay``: verbs loaded only when they are called, errors in one sentence, honest exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from assay._version import __version__
+from assay.core.errors import EXIT_DEFECT, EXIT_DONE, AssayError, BadInput, Stopped, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS = {
+    "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
+    "reap": ("assay.cli.reap:command", "Undo whatever a run that died left behind."),
+    "report": ("assay.cli.report:command", "Draw the report of a run again."),
+    "resume": ("assay.cli.resume:command", "Go on with a run that was stopped or failed."),
+    "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its verbs by name and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return every verb."""
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb, importing it."""
+        if cmd_name not in VERBS:
+            return None
+        module, _, attribute = VERBS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb that is meant, or say which are near."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise BadInput(f"There is no command {args[0]!r}.{nearest(args[0], VERBS)} `assay --help` lists them.")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs with their sentences, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in sorted(VERBS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="assay")
+def cli() -> None:
+    """Measure GPU programs so that the numbers can be believed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code, having told the user what went wrong."""
+    try:
+        code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "assay", standalone_mode=False)
+        return code if isinstance(code, int) else EXIT_DONE
+    except AssayError as error:
+        return _say(str(error), error.exit_code)
+    except click.UsageError as error:
+        return _say(error.format_message(), BadInput.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _say("Stopped.", Stopped.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except Exception as error:  # noqa: BLE001 - the last net: what falls into it is our defect, and is kept
+        from assay.cli.defect import report
+
+        return _say(report(error), EXIT_DEFECT)
+
+
+def _say(sentence: str, code: int) -> int:
+    click.echo(f"assay: {sentence}", err=True)
+    return code

@@ -1,0 +1,88 @@
+"""What every measuring verb does: make or open the run folder, walk the loop, show the result."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.cli import show
+from assay.core.errors import AssayError, MachineCannot, Stopped
+from assay.launch.agent import serve
+from assay.launch.hub import Hub
+from assay.launch.local import LocalStarter
+from assay.launch.trial import Launcher
+from assay.machine.model import differences
+from assay.runner import run
+from assay.store.plan import Plan
+from assay.store.runs import RunFolder
+from assay.worker.rendezvous import Torchrun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.values import Value
+    from assay.experiments.base import Experiment
+    from assay.launch.crew import Starter
+    from assay.machine.model import Machine
+
+
+def begin(
+    experiment: Experiment[Any], options: Value, machine: Machine, *, seed: int, output_dir: Path, as_json: bool
+) -> int:
+    """Start a new run in a folder of its own; return the exit code. Ranks of a torchrun other than 0 serve it."""
+    place = Torchrun.found()
+    if place is not None and place.rank > 0:
+        return serve(place)
+    plan = Plan(
+        experiment=experiment.name,
+        options=options.as_json(),
+        seed=seed,
+        versions=machine.versions,
+        cwd=str(Path.cwd()),
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    return go_on(experiment, RunFolder.create(output_dir.absolute(), plan, machine), machine, as_json=as_json)
+
+
+def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, as_json: bool) -> int:
+    """Measure what a run folder still lacks; what was measured is kept whatever happens."""
+    place = Torchrun.found()
+    if place is not None and place.rank > 0:
+        return serve(place)
+    changed = differences(folder.machine, machine)
+    if changed:
+        raise MachineCannot(
+            f"{show.short(folder.path)} was begun on another machine or with other software, and mixing the two would "
+            f"compare what cannot be compared ({'; '.join(changed[:3])}); start a new run instead."
+        )
+    cwd = Path(folder.plan.cwd)
+    if not cwd.is_dir():
+        raise MachineCannot(f"The folder {cwd}, from which this run was started, is gone.")
+    try:
+        with show.progress() as progress, _starter(place, folder.path, cwd) as starter:
+            found = run(experiment, folder, machine, Launcher(machine, starter), progress)
+            if isinstance(starter, Hub):
+                starter.exit_code = found.exit_code
+    except (Stopped, MachineCannot) as error:
+        raise _with_the_way_on(error, folder) from error
+    return show.result(found, folder.path, as_json=as_json)
+
+
+@contextmanager
+def _starter(place: Torchrun | None, run_folder: Path, cwd: Path) -> Iterator[Starter]:
+    """Start workers here, or with the other ranks of the torchrun this is rank 0 of."""
+    if place is None:
+        yield LocalStarter(run_folder, cwd)
+        return
+    with Hub(place, run_folder=run_folder, cwd=cwd) as hub:
+        yield hub
+
+
+def _with_the_way_on(error: AssayError, folder: RunFolder) -> AssayError:
+    """Return the same error, saying also what is kept and how to go on."""
+    kept = len(folder.records())
+    trials = f"{kept} trial{'' if kept == 1 else 's'}"
+    sentence = str(error).rstrip(".")
+    return type(error)(f"{sentence}; {trials} kept. `assay resume {show.short(folder.path)}` goes on.")

@@ -1,0 +1,68 @@
+"""Options from a file: flags by their names in YAML or JSON, or the ``plan.json`` of another run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from click.core import ParameterSource
+from pydantic import ValidationError
+
+from assay.core.durable import read_json, read_yaml
+from assay.core.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import click
+    from pydantic import JsonValue
+
+    from assay.experiments.run.plan import RunOptions
+
+
+def merged(ctx: click.Context, given: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return the options with those of a file filled in; what was said on the command line wins."""
+    content = read_json(file) if file.suffix == ".json" else read_yaml(file)
+    if not isinstance(content, dict):
+        raise BadInput(f"{file} holds no options: it must map option names to values.")
+    if "experiment" in content and "options" in content:
+        return {**given, "options": _planned(content["options"], file)}
+    parameters = {_plain(name): p for p in ctx.command.params for name in (*p.opts, p.name or "")}
+    filled = dict(given)
+    for name, value in content.items():
+        parameter = parameters.get(_plain(name))
+        if parameter is None or parameter.name in {None, "file"}:
+            raise BadInput(f"{file} has an unknown option {name!r}.{nearest(_plain(name), parameters)}")
+        if ctx.get_parameter_source(str(parameter.name)) != ParameterSource.COMMANDLINE:
+            filled[str(parameter.name)] = _read(ctx, parameter, value, f"{file}: {name}")
+    return filled
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
+
+
+def _read(ctx: click.Context, parameter: click.Parameter, value: JsonValue, where: str) -> object:
+    """Return a value as the command line would read it."""
+    import click
+
+    several = parameter.multiple if isinstance(parameter, click.Option) else parameter.nargs == -1
+    words = [str(item) for item in value] if isinstance(value, list) else str(value)
+    if several and isinstance(words, str):
+        words = [words]
+    if not several and not isinstance(words, str):
+        raise BadInput(f"{where} takes one value, not a list.")
+    try:
+        return parameter.process_value(ctx, words)
+    except (click.UsageError, BadInput) as error:
+        raise BadInput(f"{where}: {error.format_message() if isinstance(error, click.UsageError) else error}") from None
+
+
+def _planned(options: JsonValue, file: Path) -> RunOptions:
+    from assay.experiments.run.plan import RunOptions
+
+    try:
+        return RunOptions.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise BadInput(f"{file}: options.{place}: {first['msg']}.") from None

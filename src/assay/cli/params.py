@@ -1,0 +1,115 @@
+"""How options are read: durations, percentages, lists in any of their spellings, a command behind ``--``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.core.errors import BadInput
+from assay.core.units import parse_duration_s, parse_fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+if TYPE_CHECKING:
+    _Float = click.ParamType[float]
+else:
+    _Float = click.ParamType
+
+SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": lambda token: token.replace("_", "-"),
+}
+"""Option names are read with underscores or dashes."""
+
+BEHIND_DASHES = "assay.behind_dashes"
+
+
+class Duration(_Float):
+    """Seconds from "5", "500ms", "2m"."""
+
+    name = "duration"
+
+    def __init__(self, *, zero_ok: bool = False) -> None:
+        self._zero_ok = zero_ok
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        option = f"{param.opts[0]}: " if param is not None else ""
+        try:
+            return parse_duration_s(str(value), zero_ok=self._zero_ok)
+        except BadInput as error:
+            raise BadInput(f"{option}{error}") from None
+
+
+class Fraction(_Float):
+    """A share between 0 and 1 from "1%" or "0.01"."""
+
+    name = "percent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share."""
+        return parse_fraction(str(value))
+
+
+class Listed(click.Option):
+    """An option that takes several items: ``1,2,4``, ``1 2 4``, or given again."""
+
+    def __init__(self, *args: Any, item: str, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "multiple": True})
+        self.item = re.compile(item)
+
+    def items(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the items of all that was given."""
+        return tuple(part for text in given for part in re.split(r"[,\s]+", text) if part)
+
+    def process_value(self, ctx: click.Context, value: object) -> tuple[str, ...]:
+        """Return the items, in order."""
+        given = super().process_value(ctx, value)
+        return self.items(tuple(given) if given is not None else ())
+
+
+class Verb(click.Command):
+    """A command whose lists may be written with spaces, and that keeps what stands behind ``--`` apart."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split off the part behind ``--``, and join the items of lists."""
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[BEHIND_DASHES] = tuple(args[cut + 1 :])
+            args = args[:cut]
+        return super().parse_args(ctx, self._joined(args))
+
+    def _joined(self, args: list[str]) -> list[str]:
+        lists = {name: p for p in self.params if isinstance(p, Listed) for name in p.opts}
+        joined: list[str] = []
+        taking: Listed | None = None
+        fresh = False
+        for word in args:
+            option = lists.get(word.replace("_", "-"))
+            if option is not None:
+                taking, fresh = option, True
+                joined.append(word)
+            elif taking is not None and not fresh and taking.item.fullmatch(word):
+                joined[-1] += f",{word}"
+            else:
+                joined.append(word)
+                taking, fresh = (taking, False) if fresh else (None, False)
+        return joined
+
+
+def behind_dashes(ctx: click.Context) -> tuple[str, ...]:
+    """Return what stood behind ``--`` on the command line."""
+    found: tuple[str, ...] = ctx.meta.get(BEHIND_DASHES, ())
+    return found
+
+
+def verb(name: str) -> Callable[[Callable[..., object]], Verb]:
+    """Make a command of a function, with the habits that all of Assay's commands share."""
+
+    def make(function: Callable[..., object]) -> Verb:
+        return click.command(name, cls=Verb, context_settings=SETTINGS)(function)
+
+    return make

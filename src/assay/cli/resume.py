@@ -1,0 +1,36 @@
+"""``assay resume``: go on with a run that was stopped, killed, or had failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from assay.cli.params import verb
+
+
+@verb("resume")
+@click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def command(run: Path, as_json: bool) -> int:
+    """Go on with a run that was stopped or failed.
+
+    Blocks that were measured whole are kept as they are. A block that is incomplete, or in which a trial failed, is
+    measured again as a whole; what it replaces stays in the records. On a machine other than the one the run was
+    begun on, it is refused.
+    """
+    import os
+
+    from assay.cli import measure
+    from assay.core.errors import MachineCannot
+    from assay.experiments.registry import find
+    from assay.machine.detect import detect
+    from assay.store.runs import RunFolder
+
+    folder = RunFolder.open(run)
+    experiment = find(folder.plan.experiment)
+    try:
+        os.chdir(folder.plan.cwd)
+    except OSError as error:
+        raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
+    return measure.go_on(experiment, folder, detect(name_host=folder.machine.hostname is not None), as_json=as_json)

@@ -1,0 +1,173 @@
+"""``assay run``: time workloads, functions or commands on devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import Duration, Fraction, Listed, behind_dashes, verb
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.core.plan import Subject
+    from assay.experiments.run.plan import RunOptions
+    from assay.machine.model import Machine
+
+QUICK_DURATION_S = 2.0
+QUICK_RESTARTS = 2
+SHORTEST_TRIAL_S = 0.1
+
+
+@verb("run")
+@click.argument("workloads", metavar="[WORKLOAD]... [-- COMMAND...]", nargs=-1)
+@click.option("--benchmark", "--kernel", "benchmarks", multiple=True, help="Another way to name a workload.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workload.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME=REGEX", help="A number that the command prints, in a group."
+)
+@click.option("--gpus", cls=Listed, item=r"\d+", metavar="0,1", help="Which GPUs.  [default: all]")
+@click.option("--device", "devices", cls=Listed, item=r"(cpu|cuda)(:\d+)?", metavar="cpu", help="cpu, cpu:0, cuda:1.")
+@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--mode", type=click.Choice(["sequential", "concurrent"]), default="sequential", show_default=True)
+@click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
+@click.option("--duration", type=Duration(), default="10", show_default=True, help="Per trial, restarts included.")
+@click.option("--budget", type=Duration(), help="For the whole run; shortens the trials to fit.")
+@click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How often everything.")
+@click.option("--restarts", type=click.IntRange(1), help="Fresh workers per trial.  [default: 5; 1 with given counts]")
+@click.option("--ranks", type=click.IntRange(1), help="Processes that run it as one group.  [default: 1]")
+@click.option("--warmup-runs", type=click.IntRange(0), help="Exactly so many untimed calls first.")
+@click.option("--benchmark-runs", type=click.IntRange(1), help="Exactly so many timed calls.")
+@click.option("--precision", type=Fraction(), default="1%", show_default=True, help="What counts as known.")
+@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--quick", is_flag=True, help="A first look: 2 s a trial, 2 restarts.")
+@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
+@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> int:
+    r"""Time workloads, your own functions or any command.
+
+    \b
+    assay run softmax gemm
+    assay run softmax --device cpu --mode concurrent --isolation full
+    assay run path/to/file.py:function
+    assay run --metric 'loss=loss ([0-9.]+)' -- python train.py
+    """
+    from assay.cli import dry_run, measure, options_file
+    from assay.experiments.run import EXPERIMENT
+    from assay.machine.detect import detect
+
+    if given["file"] is not None:
+        given = options_file.merged(ctx, given, given["file"])
+    machine = detect(name_host=given["name_host"])
+    options = given["options"] if "options" in given else build(given, behind_dashes(ctx), machine)
+    if given["dry_run"]:
+        return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
+    return measure.begin(
+        EXPERIMENT, options, machine, seed=options.seed, output_dir=given["output_dir"], as_json=given["as_json"]
+    )
+
+
+def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine) -> RunOptions:
+    """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
+    from assay.experiments.run.plan import RunOptions, trials_of
+    from assay.isolation.allot import parse_level
+    from assay.isolation.devices import choose
+
+    devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
+    exact = given["benchmark_runs"] is not None
+    ranks = rank_count(given["ranks"])
+    duration = min(given["duration"], QUICK_DURATION_S) if given["quick"] else given["duration"]
+    restarts = given["restarts"] or (1 if exact else QUICK_RESTARTS if given["quick"] else 5)
+    options = RunOptions(
+        subjects=subjects(given, command_line, devices[0].partition(":")[0]),
+        devices=devices,
+        mode=given["mode"],
+        isolation=parse_level(given["isolation"]),
+        duration_s=duration,
+        cooldown_s=given["cooldown"],
+        repeat=given["repeat"],
+        restarts=restarts,
+        ranks=ranks,
+        warmup_runs=given["warmup_runs"],
+        benchmark_runs=given["benchmark_runs"],
+        precision=given["precision"],
+        timeout_s=given["timeout"],
+        cpu_groups=given["cpu_groups"],
+        seed=given["seed"],
+    )
+    return within_budget(options, given["budget"], len(trials_of(options, "repeat-1", 1)) * options.repeat)
+
+
+def rank_count(asked: int | None) -> int:
+    """Return how many ranks: as asked, else as many as the torchrun around us has, else one."""
+    from assay.worker.rendezvous import Torchrun
+
+    place = Torchrun.found()
+    if place is None:
+        return asked or 1
+    if asked is not None and asked > place.world_size:
+        raise BadInput(f"--ranks {asked} is more than the {place.world_size} processes that torchrun started.")
+    return asked or place.world_size
+
+
+def within_budget(options: RunOptions, budget_s: float | None, trials: int) -> RunOptions:
+    """Shorten the trials until all of them fit the budget."""
+    from assay.experiments.run.plan import START_UP_S
+
+    if budget_s is None:
+        return options
+    each_s = budget_s / trials - START_UP_S - options.cooldown_s
+    if each_s < SHORTEST_TRIAL_S:
+        least = trials * (SHORTEST_TRIAL_S + START_UP_S + options.cooldown_s)
+        raise BadInput(f"--budget {budget_s:g} s is too little for {trials} trials; they need at least {least:.1f} s.")
+    return options.model_copy(update={"duration_s": min(options.duration_s, each_s)})
+
+
+def subjects(given: dict[str, Any], command_line: tuple[str, ...], device_kind: str) -> tuple[Subject, ...]:
+    """Return what is to be timed: named workloads, or the command behind ``--``."""
+    from assay.workloads import registry
+
+    names = (*given["workloads"], *given["benchmarks"])
+    if command_line:
+        if names or given["params"]:
+            raise BadInput("Time either workloads or a command behind --, not both in one run.")
+        return (command_subject(command_line, given["metrics"]),)
+    if not names:
+        raise BadInput("Nothing to run: name a workload (`assay list` shows them), a file.py:function, or -- COMMAND.")
+    if given["metrics"]:
+        raise BadInput("--metric reads the output of a command; there is none behind --.")
+    params = dict(parameter(text) for text in given["params"])
+    return tuple(registry.subject(name, device_kind=device_kind, given=params) for name in dict.fromkeys(names))
+
+
+def parameter(text: str) -> tuple[str, str]:
+    """Return name and value from NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise BadInput(f"A parameter is written NAME=VALUE, not {text!r}.")
+    return name, value
+
+
+def command_subject(command_line: tuple[str, ...], metrics: tuple[str, ...]) -> Subject:
+    """Return a command as a subject, having made sure that it can be started and its metrics read."""
+    import shlex
+    import shutil
+
+    from assay.core.plan import Command, Metric, Subject
+    from assay.workloads.command import read_metric
+
+    if shutil.which(command_line[0]) is None:
+        raise BadInput(f"There is no command {command_line[0]!r} to be found.")
+    read = [read_metric(text) for text in metrics]
+    return Subject(
+        workload=shlex.join(command_line),
+        impl="command",
+        command=Command(argv=command_line, metrics=tuple(Metric(name=name, pattern=p) for name, p in read)),
+    )

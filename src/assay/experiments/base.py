@@ -1,0 +1,35 @@
+"""What an experiment is: three pure functions. It never starts a process, reads a sensor or draws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from assay.core.values import Value
+
+if TYPE_CHECKING:
+    from assay.core.page import Page
+    from assay.core.plan import Block, Done
+    from assay.core.results import Findings
+    from assay.machine.model import Machine
+    from assay.store.records import Records
+
+OptionsT = TypeVar("OptionsT", bound=Value)
+
+
+class Experiment(Protocol[OptionsT]):
+    """A question, as the loop asks it."""
+
+    name: str
+    options_type: type[OptionsT]
+
+    def step(self, machine: Machine, options: OptionsT, records: Records) -> Block | Done:
+        """Return what to measure next, or that it is decided. The same records give the same answer."""
+        ...
+
+    def analyse(self, machine: Machine, options: OptionsT, records: Records) -> Findings:
+        """Return what the records say."""
+        ...
+
+    def page(self, machine: Machine, options: OptionsT, findings: Findings, records: Records) -> Page:
+        """Return what to show."""
+        ...

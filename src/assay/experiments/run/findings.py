@@ -1,0 +1,125 @@
+"""What the records of ``assay run`` say: the time of each workload on each device, and how sure it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.results import Finding, Findings
+from assay.core.units import format_time
+from assay.experiments.run.plan import role_names, trials_of
+from assay.stats.summary import estimate
+
+if TYPE_CHECKING:
+    from assay.core.results import Record, Verdict
+    from assay.core.values import Params
+    from assay.experiments.run.plan import RunOptions
+    from assay.stats.summary import Samples
+    from assay.store.records import Records
+
+
+def analyse(options: RunOptions, records: Records) -> Findings:
+    """Return the time of each workload on each device, and whether it is known as exactly as was wanted."""
+    findings = tuple(
+        finding
+        for subject in range(len(options.subjects))
+        for role in role_names(options)
+        if (finding := _finding(options, records, subject, role)) is not None
+    )
+    return Findings(headline=_headline(options, findings), findings=findings)
+
+
+def records_of(options: RunOptions, records: Records, subject: int, role: str) -> list[Record]:
+    """Return the records in which a subject was timed in a role."""
+    wanted = {
+        trial.id
+        for repeat in range(1, options.repeat + 1)
+        for trial in trials_of(options, f"repeat-{repeat}", repeat)
+        for cast in trial.roles
+        if cast.name == role and cast.subjects[0] == options.subjects[subject]
+    }
+    return [record for record in records if record.trial in wanted]
+
+
+def samples_by_process(records: Records, chosen: list[Record], role: str, quantity: str) -> list[Samples]:
+    """Return the samples of a quantity, one array a process; over ranks the slowest of each iteration."""
+    processes: list[Samples] = []
+    for record in chosen:
+        series = [s for s in record.series if s.role == role and s.quantity == quantity]
+        for restart in sorted({s.restart for s in series}):
+            ranks = [records.samples(s) for s in series if s.restart == restart]
+            slowest = ranks[0]
+            for other in ranks[1:]:
+                common = min(len(slowest), len(other))
+                slowest = slowest[:common].clip(min=other[:common])
+            processes.append(slowest)
+    return processes
+
+
+def _finding(options: RunOptions, records: Records, subject: int, role: str) -> Finding | None:
+    """Return what is known of one subject in one role; null when nothing was even tried."""
+    tried = records_of(options, records, subject, role)
+    if not tried:
+        return None
+    good = [record for record in tried if record.status == "ok"]
+    label = options.subjects[subject].label
+    if not good:
+        last = tried[-1]
+        return Finding(
+            claim=f"{label} can be timed on {role}",
+            estimate=None,
+            verdict="no",
+            reason=last.reason,
+            records=tuple(record.trial for record in tried),
+            facts={"workload": label, "device": role},
+            origin=last.origin,
+        )
+    processes = samples_by_process(records, good, role, "call_us")
+    command = options.subjects[subject].command is not None
+    found = estimate(processes, "µs", scope_of_one="run" if command else "process")
+    verdict, reason = _judge(found.relative_half_width, options.precision)
+    return Finding(
+        claim=f"{label} on {role}, {options.mode}: the median time of a call is known to ±{options.precision:.2%}",
+        estimate=found,
+        verdict=verdict,
+        reason=reason,
+        records=tuple(record.trial for record in good),
+        facts={"workload": label, "device": role, "processes": len(processes), **_rates(good, role, found.value)},
+        origin=good[0].origin,
+    )
+
+
+def _judge(half_width: float | None, precision: float) -> tuple[Verdict, str | None]:
+    if half_width is None:
+        return "unsure", "too few samples for an interval; give it a longer --duration"
+    if half_width <= precision:
+        return "yes", None
+    return "no", f"it is known to ±{half_width:.2%}; a longer --duration or more --repeat narrows it"
+
+
+def _rates(records: list[Record], role: str, call_us: float) -> Params:
+    """Return what a call's floating-point operations and bytes make of its time."""
+    facts = [f for record in records for e in record.evidence if e.role == role for f in e.subjects]
+    flop, moved = (facts[0].flop, facts[0].bytes_moved) if facts else (None, None)
+    return {
+        "gflops": None if flop is None else flop / call_us / 1e3,
+        "gb_s": None if moved is None else moved / call_us / 1e3,
+    }
+
+
+def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
+    """Return the result in one sentence."""
+    measured = [f for f in findings if f.estimate is not None]
+    if not measured:
+        return "Nothing could be measured."
+    how = f"over {options.ranks} ranks" if options.ranks > 1 else "alone"
+    if options.mode == "concurrent" and len(options.devices) > 1:
+        how = "side by side"
+    parts = [
+        f"{f.facts['workload']} takes {format_time(f.estimate.value)} on {f.facts['device']}"
+        for f in measured[:4]
+        if f.estimate is not None
+    ]
+    more = f", and {len(measured) - 4} more" if len(measured) > 4 else ""
+    known = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
+    sure = f" The widest interval is ±{max(known):.1%}." if known else " No interval: too few samples."
+    return f"{'; '.join(parts)}{more} ({how}).{sure}"

@@ -1,0 +1,235 @@
+"""What ``assay run`` shows: the results, every sample, who ran where and when, what went wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Text, Timeline
+from assay.core.units import format_time, unit_of
+from assay.experiments.run.findings import records_of, samples_by_process
+from assay.experiments.run.plan import role_names
+
+if TYPE_CHECKING:
+    from assay.core.page import Cell, Element, Tone
+    from assay.core.results import Estimate, Evidence, Finding, Findings, Record
+    from assay.experiments.run.plan import RunOptions
+    from assay.machine.model import Machine
+    from assay.store.records import Records
+
+MOST_DOTS = 2000
+_TONES: dict[str, Tone] = {"yes": "good", "no": "plain", "unsure": "unsure"}
+
+
+def page(machine: Machine, options: RunOptions, findings: Findings, records: Records) -> Page:
+    """Return the whole page."""
+    nothing = all(finding.estimate is None for finding in findings.findings)
+    results: list[Element] = [results_table(findings)]
+    results += samples_of(options, records)
+    sections = [
+        Section(title="Results", elements=tuple(results)),
+        *_reported(options, records),
+        Section(title="Who ran where and when", elements=_placement(options, records)),
+        *_trouble(records),
+    ]
+    return Page(
+        title=f"assay run: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
+        lead=findings.headline,
+        lead_tone="bad" if nothing else "plain",
+        sections=tuple(sections),
+        facts=_facts(machine, options),
+        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+    )
+
+
+def interval(estimate: Estimate) -> str:
+    """Write an interval as people read it: "1.02 – 1.05 ms"; a dash when there is none."""
+    if estimate.low is None or estimate.high is None:
+        return "–"
+    return f"{format_time(estimate.low)} – {format_time(estimate.high)}"
+
+
+def results_table(findings: Findings) -> Table:
+    """Return the table that answers the question."""
+    return Table(
+        title="Time of one call",
+        columns=(
+            Column(title="workload"),
+            Column(title="device"),
+            Column(title="median", numeric=True),
+            Column(title="95 % interval", numeric=True),
+            Column(title="±", numeric=True),
+            Column(title="samples", numeric=True),
+            Column(title="processes", numeric=True),
+            Column(title="GFLOP/s", numeric=True),
+            Column(title="GB/s", numeric=True),
+        ),
+        rows=tuple(map(_row, findings.findings)),
+        tones=tuple("bad" if f.estimate is None else _TONES[f.verdict] for f in findings.findings),
+        note="The interval is over restarts where there were several, else within the one process.",
+    )
+
+
+def _row(finding: Finding) -> tuple[Cell, ...]:
+    facts, found = finding.facts, finding.estimate
+    workload, device = str(facts["workload"]), str(facts["device"])
+    if found is None:
+        return (workload, device, "failed", None, None, None, None, None, None)
+    half = found.relative_half_width
+    return (
+        workload,
+        device,
+        format_time(found.value),
+        interval(found),
+        None if half is None else f"{half:.1%}",
+        found.n,
+        _number(facts["processes"]),
+        _number(facts["gflops"]),
+        _number(facts["gb_s"]),
+    )
+
+
+def _number(value: object) -> float | int | None:
+    return value if isinstance(value, int | float) else None
+
+
+def samples_of(options: RunOptions, records: Records) -> list[Element]:
+    """Return a strip of samples for every subject and role, one figure a subject."""
+    figures: list[Element] = []
+    for index, subject in enumerate(options.subjects):
+        strips = []
+        for role in role_names(options):
+            good = [r for r in records_of(options, records, index, role) if r.status == "ok"]
+            processes = samples_by_process(records, good, role, "call_us")
+            strips += [_strip(f"{role}, process {n}", samples.tolist()) for n, samples in enumerate(processes, 1)]
+        if strips:
+            figures.append(
+                Strips(
+                    title=f"Every sample of {subject.label}",
+                    name=f"samples_{index}",
+                    axis="time of one call",
+                    unit="µs",
+                    strips=tuple(strips),
+                    note="One row a process, dots in the order they were taken from top to bottom.",
+                )
+            )
+    return figures
+
+
+def _strip(label: str, samples: list[float]) -> Strip:
+    ordered = sorted(samples)
+    middle = ordered[len(ordered) // 2]
+    return Strip(label=label, samples=tuple(samples), value=middle)
+
+
+def _reported(options: RunOptions, records: Records) -> list[Section]:
+    """Return what commands reported beside their time: resources and metrics."""
+    rows: list[tuple[Cell, ...]] = []
+    for index, subject in enumerate(options.subjects):
+        for role in role_names(options):
+            for record in records_of(options, records, index, role):
+                rows += [
+                    (subject.label, role, s.quantity, s.estimate.value, s.minimum, s.maximum, unit_of(s.quantity), s.n)
+                    for s in record.estimates
+                    if s.role == role and s.quantity != "call_us"
+                ]
+    if not rows:
+        return []
+    titles = ("workload", "device", "quantity", "median", "least", "most", "unit", "samples")
+    columns = tuple(Column(title=t, numeric=t in {"median", "least", "most", "samples"}) for t in titles)
+    return [
+        Section(
+            title="What the command reported",
+            elements=(Table(title="Beside its time", columns=columns, rows=tuple(rows)),),
+        )
+    ]
+
+
+def _placement(options: RunOptions, records: Records) -> tuple[Element, ...]:
+    elements: list[Element] = [_evidence(records)]
+    bars = _bars(records)
+    if bars:
+        elements.append(
+            Timeline(title="When each worker was timed", name="timeline", bars=bars, note=f"Mode: {options.mode}.")
+        )
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    elements += [Text(text=f"Note: {note}.") for note in notes]
+    return tuple(elements)
+
+
+def _evidence(records: Records) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for record in records:
+        rows += [
+            (
+                record.block,
+                e.role if e.rank == 0 else f"{e.role} rank {e.rank}",
+                e.restart + 1,
+                _held(e),
+                " ".join(map(str, e.allowed_cores)),
+                e.thread_limit,
+                e.involuntary_switches,
+                f"{e.setup_s:.2f}",
+            )
+            for e in record.evidence
+        ]
+    titles = ("block", "role", "process", "isolation held", "cores", "threads", "switches", "set-up, s")
+    columns = tuple(Column(title=t, numeric=t in {"process", "threads", "switches", "set-up, s"}) for t in titles)
+    return Table(
+        title="What each worker read back about itself",
+        columns=columns,
+        rows=tuple(rows),
+        note="Switches: how often the kernel took the core away from the worker.",
+    )
+
+
+def _held(evidence: Evidence) -> str:
+    held, asked = evidence.isolation_held, evidence.isolation_asked
+    return held if held == asked else f"{held}, not {asked}"
+
+
+def _bars(records: Records) -> tuple[Bar, ...]:
+    timed = [(record, s) for record in records for s in record.series if s.quantity == "call_us"]
+    if not timed:
+        return ()
+    origin = min(s.start_ns for _, s in timed)
+    return tuple(
+        Bar(
+            lane=s.role if s.rank == 0 else f"{s.role} rank {s.rank}",
+            label=record.block,
+            start_s=(s.start_ns - origin) / 1e9,
+            end_s=(s.end_ns - origin) / 1e9,
+            tone="plain" if record.status == "ok" else "bad",
+        )
+        for record, s in timed
+    )
+
+
+def _trouble(records: Records) -> list[Section]:
+    rows = tuple(_trouble_row(record) for record in records if record.status != "ok")
+    if not rows:
+        return []
+    titles = ("block", "trial", "status", "reason", "end of what it printed")
+    table = Table(
+        title="Trials without a result",
+        columns=tuple(Column(title=t) for t in titles),
+        rows=rows,
+        tones=tuple("bad" for _ in rows),
+    )
+    return [Section(title="What went wrong", elements=(table,))]
+
+
+def _trouble_row(record: Record) -> tuple[Cell, ...]:
+    last = (record.stderr_tail or "").strip().splitlines()
+    return (record.block, record.trial, record.status, record.reason, last[-1] if last else None)
+
+
+def _facts(machine: Machine, options: RunOptions) -> tuple[tuple[str, str], ...]:
+    return (
+        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
+        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
+        ("isolation asked", options.isolation),
+        ("budget per trial", f"{options.duration_s:g} s"),
+        ("seed", str(options.seed)),
+        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
+        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
+    )

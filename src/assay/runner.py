@@ -1,0 +1,192 @@
+"""The loop: ask the experiment what to measure next, have it measured, keep it, ask again.
+
+    step(records) ──► Block ──► launch each trial ──► keep its record ──┐
+         ▲                                                              │
+         └──────────────────────────────────────────────────────────────┘
+    step(records) ──► Done ──► analyse ──► page
+
+To resume is to walk the same loop: a block whose records are there is not measured again, and one that is
+incomplete is measured anew as a whole. The same records give the same step, so the walk is the same.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from assay.core.errors import Stopped
+from assay.core.guardian import Guardian
+from assay.core.plan import Block, Done
+from assay.core.results import Record, Window
+from assay.core.units import unit_of
+from assay.stats.summary import summarise
+from assay.store.records import Records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from assay.core.page import Page
+    from assay.core.plan import Trial
+    from assay.core.results import Findings, Summary
+    from assay.experiments.base import Experiment
+    from assay.launch.outcome import Outcome, RawSeries
+    from assay.launch.trial import Launcher
+    from assay.machine.model import Machine
+    from assay.store.runs import RunFolder
+
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Progress(Protocol):
+    """Somebody who is told how far the run has come."""
+
+    def block(self, block: Block, *, again: bool) -> None:
+        """A block begins; ``again`` when it was measured before."""
+        ...
+
+    def trial(self, trial: Trial) -> None:
+        """A trial begins."""
+        ...
+
+    def record(self, record: Record) -> None:
+        """A trial has ended and is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    findings: Findings
+    page: Page
+    records: Records
+
+    @property
+    def exit_code(self) -> int:
+        """0 done; 4 when trials failed; 3 when nothing could be measured because all were refused or skipped."""
+        states = {record.status for record in self.records}
+        if "failed" in states:
+            return 4
+        return 0 if "ok" in states else 3
+
+
+def run(
+    experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: Progress
+) -> Result:
+    """Walk the loop to its end, then judge and write down what was found."""
+    options = experiment.options_type.model_validate(folder.plan.options)
+    with folder.held(), stop_on_signals(), Guardian():
+        walk = Walk(folder, launcher, progress)
+        walk.to_the_end(lambda known: experiment.step(machine, options, known))
+    return conclude(experiment, folder)
+
+
+def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
+    """Analyse what a run folder holds, and write its findings."""
+    options = experiment.options_type.model_validate(folder.plan.options)
+    records = folder.records()
+    findings = experiment.analyse(folder.machine, options, records)
+    folder.keep_findings(findings)
+    return Result(findings, experiment.page(folder.machine, options, findings, records), records)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One walk of the loop over one run folder."""
+
+    folder: RunFolder
+    launcher: Launcher
+    progress: Progress
+
+    def to_the_end(self, step: Callable[[Records], Block | Done]) -> None:
+        """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
+        known: list[Record] = []
+        seen: set[str] = set()
+        while isinstance(block := step(Records(known, self.folder.path)), Block):
+            if block.name in seen:
+                raise RuntimeError(f"the experiment asks for block {block.name!r} again, with it measured")
+            seen.add(block.name)
+            finished = self.folder.finished(block)
+            known += finished if finished is not None else self._measure(block)
+
+    def _measure(self, block: Block) -> list[Record]:
+        attempt = self.folder.decide(block)
+        self.progress.block(block, again=attempt > 1)
+        records: list[Record] = []
+        for trial in block.trials:
+            if records and trial.cooldown_s > 0:
+                time.sleep(trial.cooldown_s)
+            self.progress.trial(trial)
+            outcome = self.launcher.measure(trial, attempt)
+            record = _record(trial, attempt, outcome, self.folder, self.launcher.machine)
+            self.folder.keep(record)
+            records.append(record)
+            self.progress.record(record)
+        return records
+
+
+def _record(trial: Trial, attempt: int, outcome: Outcome, folder: RunFolder, machine: Machine) -> Record:
+    series = folder.keep_samples(trial.id, attempt, outcome.series)
+    return Record(
+        trial=trial.id,
+        block=trial.block,
+        attempt=attempt,
+        window=Window(
+            host=machine.host,
+            boot_id=machine.boot_id,
+            start_ns=outcome.start_ns,
+            end_ns=outcome.end_ns,
+            started_at=outcome.started_at,
+        ),
+        series=series,
+        estimates=summaries(trial, outcome.series) if outcome.status == "ok" else (),
+        evidence=tuple(outcome.evidence),
+        status=outcome.status,
+        reason=outcome.reason,
+        notes=tuple(outcome.notes),
+        stderr_tail=outcome.stderr_tail,
+        origin="fake" if machine.has_fake_driver and "cuda" in " ".join(trial.devices) else "real",
+    )
+
+
+def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
+    """Return what the samples say, a summary per role, subject and quantity; of ranks, the slowest counts."""
+    grouped: dict[tuple[str, int, str], dict[int, list[RawSeries]]] = defaultdict(lambda: defaultdict(list))
+    for part in raw:
+        grouped[part.role, part.subject, part.quantity][part.restart].append(part)
+    commands = {role.name: role.subjects[0].command is not None for role in trial.roles}
+    return tuple(
+        summarise(
+            role,
+            subject,
+            quantity,
+            unit_of(quantity),
+            [np.max([np.frombuffer(part.data) for part in parts], axis=0) for parts in restarts.values()],
+            scope_of_one="run" if commands[role] else "process",
+        )
+        for (role, subject, quantity), restarts in grouped.items()
+    )
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Turn the first Ctrl-C, SIGTERM or hang-up into `Stopped`; further ones do not disturb the cleaning up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape the signal module wants
+        for each in _ENDING_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(f"Stopped by {signal.Signals(number).name}")
+
+    before = {each: signal.signal(each, stop) for each in _ENDING_SIGNALS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,46 @@
+"""Records as a sequence whose samples can be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from assay.core.results import Record, Series
+
+
+class Records(Sequence["Record"]):
+    """Records of one run in the order they were taken; samples are read from their files when asked for."""
+
+    def __init__(self, records: Sequence[Record], folder: Path) -> None:
+        self._records = tuple(records)
+        self._folder = folder
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+    def __getitem__(self, index: int | slice) -> Record | Records:
+        if isinstance(index, slice):
+            return Records(self._records[index], self._folder)
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def samples(self, series: Series) -> NDArray[np.float64]:
+        """Return every sample of a series, in the order it was taken."""
+        path = self._folder / series.file
+        try:
+            samples = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"The samples in {path} cannot be read: {error}.") from None
+        return np.asarray(samples, dtype=np.float64)

@@ -1,0 +1,48 @@
+"""JSON Schemas of the files a run leaves behind, generated from the models and shipped with the package."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from assay.core.durable import replace_atomically
+from assay.core.page import Page
+from assay.core.plan import Trial
+from assay.core.results import Findings, Record
+from assay.machine.model import Machine
+from assay.store.plan import Plan
+from assay.store.runs import Decision
+
+FOLDER = Path(__file__).resolve().parents[1] / "schemas"
+MODELS = {
+    "decision": Decision,
+    "findings": Findings,
+    "machine": Machine,
+    "page": Page,
+    "plan": Plan,
+    "record": Record,
+    "trial": Trial,
+}
+
+
+def generate() -> dict[str, str]:
+    """Return the text of each schema by its file name."""
+    texts: dict[str, str] = {}
+    for name, model in MODELS.items():
+        schema = model.model_json_schema(mode="serialization", by_alias=True)
+        schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+        texts[f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return texts
+
+
+def main() -> int:
+    """Write every schema into the package."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in generate().items():
+        replace_atomically(FOLDER / name, text.encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

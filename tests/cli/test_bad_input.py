@@ -1,0 +1,166 @@
+"""What makes no sense gets one clear line and the right exit code, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assay.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.running import Assay
+
+CASES = [
+    (["run", "softmx"], 2, "Did you mean softmax"),
+    (["run", "softmax@nump"], 2, "Did you mean softmax@numpy"),
+    (["run"], 2, "Nothing to run"),
+    (["rum"], 2, "Did you mean run"),
+    (["run", "softmax", "--device", "cpu:0,cpu:0"], 2, "The same device is named twice: cpu:0"),
+    (["run", "softmax", "--device", "tpu"], 2, "'tpu' is not a device"),
+    (["run", "softmax", "--device", "cpu:99"], 3, "There is no device cpu:99"),
+    (["run", "softmax", "--gpus", "0"], 3, "There is no GPU 0 here"),
+    (["run", "softmax", "--gpus", "0", "--device", "cpu"], 2, "either --gpus or --device"),
+    (["run", "softmax", "--duration", "-5"], 2, "'-5' is not a duration"),
+    (["run", "softmax", "--duration", "0"], 2, "longer than zero"),
+    (["run", "softmax", "--duration", "nan"], 2, "not a duration"),
+    (["run", "softmax", "--duration", "99y"], 2, "not a duration"),
+    (["run", "softmax", "--duration", "1e9"], 2, "longer than thirty days"),
+    (["run", "softmax", "--precision", "0"], 2, "out of range"),
+    (["run", "softmax", "--repeat", "0"], 2, "--repeat"),
+    (["run", "softmax", "--isolation", "ful"], 2, "Did you mean full"),
+    (["run", "softmax", "--device", "cpu", "--cpu-groups", "1000"], 3, "1000 groups of cores need 1000 physical cores"),
+    (["run", "softmax", "--param", "rows"], 2, "NAME=VALUE"),
+    (["run", "softmax", "--param", "row=3"], 2, "Did you mean rows"),
+    (["run", "softmax", "--param", "rows=many"], 2, "must be a whole number"),
+    (["run", "softmax", "--budget", "0.5"], 2, "too little"),
+    (["run", "softmax", "--", "true"], 2, "either workloads or a command"),
+    (["run", "--", "no-such-command-anywhere"], 2, "There is no command 'no-such-command-anywhere'"),
+    (["run", "--metric", "x", "--", "true"], 2, "NAME=REGEX"),
+    (["run", "--metric", "x=(", "--", "true"], 2, "not a regular expression"),
+    (["run", "--metric", "x=y", "--", "true"], 2, "needs a group"),
+    (["run", "gone.py:work"], 2, "gone.py cannot be read"),
+    (["run", "bad.py:fime"], 2, "or fine or"),
+    (["run", "no_such_module:work"], 2, "no module 'no_such_module'"),
+    (["run", "softmax", "--options", "gone.yaml"], 2, "gone.yaml"),
+    (["run", "softmax", "--no-such-flag"], 2, "No such option"),
+    (["report", "nowhere"], 2, "not a run folder"),
+    (["resume", "nowhere"], 2, "not a run folder"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"), CASES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_input_gets_one_line_and_its_exit_code(
+    arguments: list[str],
+    code: int,
+    words: str,
+    workplace: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["assay"])
+        assert main(arguments) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.startswith("assay: ")
+    assert len(printed.err.strip().splitlines()) == 1
+    assert not (workplace / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a: [1, 2", "mine.yaml"),
+        ("\tworkloads: x", "mine.yaml"),
+        ("workloads: softmax\nworkloads: gemm\n", "mine.yaml"),
+        ("durration: 5", "Did you mean duration"),
+        ("- 1\n- 2\n", "must map option names"),
+        ("duration: [1, 2]", "takes one value"),
+        ("duration: soon", "'soon' is not a duration"),
+        ("repeat: -1", "repeat"),
+    ],
+)
+def test_a_file_of_options_that_makes_no_sense_is_bad_input(
+    content: str, words: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "mine.yaml").write_text(content)
+    assert main(["run", "softmax", "--device", "cpu", "--dry-run", "--options", "mine.yaml"]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert len(printed.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("place", ["/proc/nothing/here", "bad.py", "bad.py/below"])
+def test_an_output_folder_that_cannot_be_made_is_said_in_one_line(assay: Assay, place: str) -> None:
+    ran = assay("run", "bad.py:fine", "--device", "cpu:0", "--duration", "0.2", "--output-dir", place)
+    assert ran.code in {2, 3}
+    assert place.rsplit("/", maxsplit=1)[-1] in ran.err or "bad.py" in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_full_disk_ends_the_run_with_what_was_measured_kept(assay: Assay, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs privileges")
+    try:
+        ran = assay(
+            "run", "bad.py:fine", "--device", "cpu:0", "--duration", "0.3", "--restarts", 1, "--repeat", 60,
+            "--output-dir", disk / "runs",
+        )  # fmt: skip
+        assert ran.code == 3, ran.err
+        last = ran.err.strip().splitlines()[-1]
+        assert last.startswith("assay: ")
+        assert "full" in last
+        assert "goes on" in last
+        folder = (disk / "runs" / "latest").resolve()
+        for line in (folder / "records.jsonl").read_bytes().split(b"\n")[:-1]:
+            assert line.startswith(b"{")
+            assert line.endswith(b"}")
+        assert [p.name for p in folder.rglob("*") if "tmp" in p.name] == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_defect_of_ours_is_kept_and_called_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], assay_home: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by our own hand")
+
+    monkeypatch.setattr("assay.machine.detect.detect", broken)
+    assert main(["run", "softmax"]) == 70
+    said = capsys.readouterr().err
+    assert "This is a defect of Assay" in said
+    (kept,) = (assay_home / "defects").iterdir()
+    assert str(kept) in said
+    assert "by our own hand" in kept.read_text()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom assay.cli.main import main\nmain(['--help'])\n"
+        "heavy = {'numpy', 'torch', 'matplotlib', 'pydantic', 'pynvml', 'scipy', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "Measure GPU programs so that the numbers can be believed." in done.stdout
+
+
+def test_a_closed_pipe_is_no_defect(workplace: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m assay list workloads --json | head -c 1",
+        shell=True, capture_output=True, text=True, check=False, env=dict(os.environ), cwd=workplace,
+    )  # fmt: skip
+    assert "defect" not in done.stderr
+    assert "Traceback" not in done.stderr

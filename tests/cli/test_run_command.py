@@ -1,0 +1,177 @@
+"""``assay run`` as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assay.store.runs import RunFolder
+
+if TYPE_CHECKING:
+    from tests.running import Assay
+
+QUICK = ("--device", "cpu", "--duration", "0.5", "--restarts", "1")
+
+
+def test_two_devices_side_by_side_give_a_result_a_report_and_proof_of_their_cores(assay: Assay) -> None:
+    ran = assay(
+        "run", "softmax", "--device", "cpu", "--mode", "concurrent", "--isolation", "full", "--duration", "3", "--json"
+    )
+    assert ran.code == 0, ran.err
+    found = ran.data
+    assert [f["facts"]["device"] for f in found["findings"]] == ["cpu:0", "cpu:1"]
+    for finding in found["findings"]:
+        estimate = finding["estimate"]
+        assert estimate["low"] <= estimate["value"] <= estimate["high"]
+        assert (estimate["unit"], estimate["scope"]) == ("µs", "run")
+    (record,) = found["records"]
+    cores = {e["role"]: set(e["allowed_cores"]) for e in record["evidence"]}
+    assert not cores["cpu:0"] & cores["cpu:1"]
+    assert all(e["subjects"][0]["check"]["error"] <= e["subjects"][0]["check"]["tolerance"] for e in record["evidence"])
+    folder = Path(found["run"])
+    names = {"plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "findings.json", "report.md", "report.html"}
+    assert names <= {path.name for path in folder.iterdir()}
+    assert (folder / "figures/timeline.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((folder / "findings.json").read_text())["schema"] == 1
+
+
+def test_the_older_names_of_benchmarks_and_flags_work(assay: Assay) -> None:
+    ran = assay("run", "--benchmark", "flash_attention_v2", "--kernel=gemm_benchmark", *QUICK, "--output_dir", "mine")
+    assert ran.code == 0, ran.err
+    assert "flash_attention@numpy" in ran.out
+    assert "gemm@numpy" in ran.out
+    assert Path("mine/latest/report.html").exists()
+
+
+def test_given_counts_are_obeyed_exactly(assay: Assay, workplace: Path) -> None:
+    ran = assay(
+        "run", "bad.py:notes_who", "--param", "who=x", "--device", "cpu:0", "--warmup-runs", 2, "--benchmark-runs", 5
+    )
+    assert ran.code == 0, ran.err
+    assert (workplace / "order.txt").read_text() == "x" * 7
+
+
+def test_a_command_is_timed_and_its_numbers_read(assay: Assay) -> None:
+    program = (
+        "import json, os; print('loss 0.5 then loss 0.25'); "
+        "json.dump({'tokens': 7}, open(os.environ['ASSAY_RESULT'], 'w'))"
+    )
+    ran = assay(
+        "run", "--metric", "loss=loss ([0-9.]+)", "--device", "cpu:0", "--benchmark-runs", 3, "--json", "--",
+        "python3", "-c", program,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    summaries = {s["quantity"]: s["estimate"]["value"] for s in ran.data["records"][0]["estimates"]}
+    assert summaries["loss"] == 0.25
+    assert summaries["tokens"] == 7
+    assert summaries["max_rss_mib"] > 1
+    assert summaries["call_us"] > 1000
+
+
+def test_a_command_that_fails_is_a_failed_trial_with_its_last_words(assay: Assay) -> None:
+    ran = assay("run", "--device", "cpu:0", "--json", "--", "python3", "-c", "import sys; sys.exit('no such luck')")
+    assert ran.code == 4
+    (record,) = ran.data["records"]
+    assert record["status"] == "failed"
+    assert record["reason"] == "cpu:0: the command exited with 1"
+    assert "no such luck" in record["stderr_tail"]
+
+
+def test_the_other_workloads_go_on_when_one_fails(assay: Assay) -> None:
+    ran = assay("run", "bad.py:segfault", "bad.py:fine", "--device", "cpu:0", *QUICK[2:], "--json")
+    assert ran.code == 4
+    assert sorted(record["status"] for record in ran.data["records"]) == ["failed", "ok"]
+    failed = next(record for record in ran.data["records"] if record["status"] == "failed")
+    assert "SIGSEGV" in failed["reason"]
+    measured = [f for f in ran.data["findings"] if f["estimate"] is not None]
+    assert {f["facts"]["workload"] for f in measured} == {"bad.py:fine"}
+
+
+def test_a_dry_run_measures_and_writes_nothing(assay: Assay, workplace: Path) -> None:
+    ran = assay("run", "softmax", "--device", "cpu", "--mode", "concurrent", "--dry-run")
+    assert ran.code == 0
+    assert "cpu:0: timed, isolation full, cores" in ran.out
+    assert "at most" in ran.out
+    assert not (workplace / "runs").exists()
+    as_data = assay("run", "softmax", "--device", "cpu", "--dry-run", "--json").data
+    assert as_data["block"]["name"] == "repeat-1"
+    assert as_data["at_most_s"] > 0
+
+
+def test_repeats_are_blocks_and_the_budget_shortens_the_trials(assay: Assay) -> None:
+    ran = assay("run", "bad.py:fine", "--device", "cpu:0", "--repeat", 2, "--budget", "4", "--restarts", 1, "--json")
+    assert ran.code == 0, ran.err
+    assert [record["block"] for record in ran.data["records"]] == ["repeat-1", "repeat-2"]
+    assert RunFolder.open(Path(ran.data["run"])).plan.options["duration_s"] == pytest.approx(1.0)
+
+
+def test_options_come_from_a_file_and_the_command_line_wins(assay: Assay, workplace: Path) -> None:
+    (workplace / "mine.yaml").write_text(
+        "workloads: ['bad.py:fine']\ndevice: cpu:0\nduration: 0.5s\nrestarts: 1\nseed: 3\n"
+    )
+    ran = assay("run", "--options", "mine.yaml", "--seed", 4, "--json")
+    assert ran.code == 0, ran.err
+    plan = RunFolder.open(Path(ran.data["run"])).plan
+    assert plan.seed == 4
+    assert plan.options["duration_s"] == 0.5
+    again = assay("run", "--options", f"{ran.data['run']}/plan.json", "--json")
+    assert again.code == 0, again.err
+    assert RunFolder.open(Path(again.data["run"])).plan.options == plan.options
+
+
+def test_lists_may_be_written_with_commas_spaces_or_again(assay: Assay) -> None:
+    for written in (["cpu:0,cpu:1"], ["cpu:0", "cpu:1"], ["cpu:0", "--device", "cpu:1"]):
+        ran = assay("run", "softmax", "--device", *written, "--dry-run", "--json")
+        assert ran.code == 0, ran.err
+        assert {t["roles"][0]["name"] for t in ran.data["block"]["trials"]} == {"cpu:0", "cpu:1"}
+
+
+def test_report_draws_again_and_resume_has_nothing_to_do(assay: Assay, workplace: Path) -> None:
+    ran = assay("run", "bad.py:fine", "--device", "cpu:0", *QUICK[2:], "--json")
+    folder = Path(ran.data["run"])
+    (folder / "report.html").unlink()
+    again = assay("report", "--json")
+    assert again.code == 0, again.err
+    assert again.data["findings"] == ran.data["findings"]
+    assert (folder / "report.html").exists()
+    resumed = assay("resume", folder, "--json")
+    assert resumed.code == 0, resumed.err
+    assert resumed.data["records"] == ran.data["records"]
+
+
+def test_resume_refuses_another_machine(assay: Assay) -> None:
+    folder = Path(assay("run", "bad.py:fine", "--device", "cpu:0", *QUICK[2:], "--json").data["run"])
+    machine = json.loads((folder / "machine.json").read_text())
+    machine["cpu_model"] = "Abacus 3000"
+    (folder / "machine.json").write_text(json.dumps(machine))
+    ran = assay("resume", folder)
+    assert ran.code == 3
+    assert "cpu_model: Abacus 3000 →" in ran.err
+
+
+def test_list_shows_workloads_devices_and_runs(assay: Assay) -> None:
+    assert assay("run", "bad.py:fine", "--device", "cpu:0", *QUICK[2:]).code == 0
+    found = assay("list", "--json").data
+    assert {"softmax@numpy", "gemm@numpy", "flash_attention@numpy"} <= {w["workload"] for w in found["workloads"]}
+    assert found["devices"][-1]["device"].startswith("cpu:")
+    assert found["runs"][0]["state"] == "finished"
+    assert "softmax@numpy" in assay("list", "workloads").out
+
+
+def test_no_secret_and_no_host_name_is_written_unless_asked(assay: Assay) -> None:
+    ran = assay("run", "bad.py:fine", "--device", "cpu:0", *QUICK[2:], "--json", MY_API_TOKEN="hunter2-hunter2")
+    folder = Path(ran.data["run"])
+    for path in folder.rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+    assert json.loads((folder / "machine.json").read_text())["hostname"] is None
+
+
+def test_plain_lines_show_progress_without_a_terminal(assay: Assay) -> None:
+    ran = assay("run", "bad.py:fine", "--device", "cpu:0", *QUICK[2:])
+    assert re.search(r"repeat-1: repeat 1 of 1, 1 trials, at most .* left", ran.err)
+    assert re.search(r"1/1 cpu:0 .* ±", ran.err)
+    assert "\x1b" not in ran.out + ran.err

@@ -1,0 +1,197 @@
+"""The loop and its resumption: a bisection as a toy experiment, and a launcher that computes instead of measuring."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.core.errors import MachineCannot, Stopped
+from assay.core.page import Page
+from assay.core.plan import Block, Done, Method, Role, Subject, Trial
+from assay.core.results import Finding, Findings
+from assay.core.values import Value
+from assay.launch.outcome import Outcome, RawSeries
+from assay.machine.detect import detect
+from assay.runner import run
+from assay.store.plan import Plan
+from assay.store.records import Records
+from assay.store.runs import RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.core.results import Record
+    from assay.machine.model import Machine
+
+MACHINE = detect()
+THRESHOLD = 613
+
+
+class BisectOptions(Value):
+    """Where to look for the size from which on a call takes longer than 1000 µs."""
+
+    low: int = 0
+    high: int = 1024
+
+
+class Bisection:
+    """Measures the middle of what is left until one size remains."""
+
+    name = "bisection"
+    options_type = BisectOptions
+
+    def step(self, machine: Machine, options: BisectOptions, records: Records) -> Block | Done:
+        low, high = self.bounds(options, records)
+        if high - low <= 1:
+            return Done(why=f"it is {high}")
+        middle = (low + high) // 2
+        role = Role(name="cpu:0", subjects=(subject(middle),), devices=("cpu:0",))
+        control = Role(name="control", subjects=(subject(0),), devices=("cpu:0",))
+        trials = tuple(
+            Trial(block=f"size-{middle}", roles=(each,), method=Method(duration_s=1)) for each in (role, control)
+        )
+        return Block(name=f"size-{middle}", why=f"between {low} and {high}", trials=trials)
+
+    def bounds(self, options: BisectOptions, records: Records) -> tuple[int, int]:
+        low, high = options.low, options.high
+        for record in records:
+            size = int(record.block.removeprefix("size-"))
+            if record.status != "ok" or record.series[0].role == "control":
+                continue
+            slow = float(np.median(records.samples(record.series[0]))) > 1000
+            low, high = (low, min(high, size)) if slow else (max(low, size), high)
+        return low, high
+
+    def analyse(self, machine: Machine, options: BisectOptions, records: Records) -> Findings:
+        _, high = self.bounds(options, records)
+        found = Finding(claim=f"slow from {high} on", estimate=None, verdict="yes", records=())
+        return Findings(headline=f"slow from {high} on", findings=(found,))
+
+    def page(self, machine: Machine, options: BisectOptions, findings: Findings, records: Records) -> Page:
+        return Page(title="bisection", lead=findings.headline)
+
+
+def subject(size: int) -> Subject:
+    return Subject(workload="computed", impl="python", params={"size": size})
+
+
+@dataclass
+class ComputedLauncher:
+    """Takes 2000 µs from the threshold on and 500 µs below; stops the run, or fails, when told to."""
+
+    machine: Machine = MACHINE
+    stop_after: int | None = None
+    fail_on: set[int] = field(default_factory=set)
+    measured: list[str] = field(default_factory=list)
+
+    def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
+        if self.stop_after is not None and len(self.measured) >= self.stop_after:
+            raise Stopped("Stopped by SIGINT")
+        self.measured.append(trial.id)
+        now = time.perf_counter_ns()
+        role = trial.roles[0]
+        if len(self.measured) in self.fail_on:
+            return Outcome(now, now, "2026-01-01T00:00:00+00:00", status="failed", reason="it fell over")
+        size = role.subjects[0].params["size"]
+        assert isinstance(size, int)
+        data = np.full(5, 2000.0 if size >= THRESHOLD else 500.0).tobytes()
+        series = RawSeries(role.name, 0, 0, 0, "call_us", 1, now, now + 1, data)
+        return Outcome(now, now, "2026-01-01T00:00:00+00:00", series=[series])
+
+
+class Silent:
+    """Nobody watches."""
+
+    def block(self, block: Block, *, again: bool) -> None: ...
+    def trial(self, trial: Trial) -> None: ...
+    def record(self, record: Record) -> None: ...
+
+
+def new_folder(parent: Path) -> RunFolder:
+    plan = Plan(experiment="bisection", options={}, seed=0, versions={}, cwd=str(parent), created_at="now")
+    return RunFolder.create(parent / "runs", plan, MACHINE)
+
+
+def walk(folder: RunFolder, launcher: ComputedLauncher) -> str:
+    result = run(Bisection(), folder, MACHINE, launcher, Silent())  # type: ignore[arg-type]
+    return result.findings.headline
+
+
+def decided(folder: RunFolder) -> list[str]:
+    """Return the trials of each decision that counts, in order: what the steps really asked for."""
+    latest = {d.block.name: d for d in folder.decisions()}
+    return [trial.id for d in latest.values() for trial in d.block.trials]
+
+
+def test_the_loop_asks_measures_and_finds(tmp_path: Path) -> None:
+    folder, launcher = new_folder(tmp_path), ComputedLauncher()
+    assert walk(folder, launcher) == f"slow from {THRESHOLD} on"
+    assert len(launcher.measured) == 20
+
+
+@given(stops=st.lists(st.integers(min_value=0, max_value=9), min_size=1, max_size=6))
+@settings(max_examples=8, deadline=None)
+def test_a_resumed_run_takes_the_same_steps_as_an_undisturbed_one(
+    tmp_path_factory: pytest.TempPathFactory, stops: list[int]
+) -> None:
+    undisturbed = new_folder(tmp_path_factory.mktemp("undisturbed"))
+    answer = walk(undisturbed, ComputedLauncher())
+    disturbed = new_folder(tmp_path_factory.mktemp("disturbed"))
+    for stop_after in stops:
+        launcher = ComputedLauncher(stop_after=stop_after)
+        finished = {r.trial for r in disturbed.records() if is_finished(disturbed, r)}
+        with pytest.raises(Stopped):
+            walk(disturbed, launcher)
+        assert not finished & set(launcher.measured), "a finished block was measured again"
+        if len(disturbed.records()) >= 18:
+            break
+    assert walk(disturbed, ComputedLauncher()) == answer
+    assert decided(disturbed) == decided(undisturbed)
+    assert [r.trial for r in disturbed.records()] == [r.trial for r in undisturbed.records()]
+
+
+def is_finished(folder: RunFolder, record: Record) -> bool:
+    block = next(d.block for d in folder.decisions() if d.block.name == record.block)
+    return folder.finished(block) is not None
+
+
+def test_an_incomplete_block_is_measured_again_as_a_whole_and_what_it_replaces_is_kept(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    with pytest.raises(Stopped):
+        walk(folder, ComputedLauncher(stop_after=3))
+    assert len(folder.records()) == 3
+    walk(folder, ComputedLauncher())
+    again = [r for r in folder.all_records() if r.block == folder.decisions()[1].block.name]
+    assert [r.attempt for r in again] == [1, 2, 2]
+    assert len(folder.records()) == 20
+    assert len(folder.all_records()) == 21
+
+
+def test_a_block_with_a_failure_is_measured_again_on_resume(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    with pytest.raises(Stopped):
+        walk(folder, ComputedLauncher(fail_on={2}, stop_after=2))
+    launcher = ComputedLauncher()
+    assert walk(folder, launcher) == f"slow from {THRESHOLD} on"
+    assert len(launcher.measured) == 20
+
+
+def test_two_processes_cannot_measure_into_one_folder(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    with folder.held(), pytest.raises(MachineCannot, match="being measured by another process"):
+        walk(RunFolder.open(folder.path), ComputedLauncher())
+
+
+def test_an_experiment_that_turns_in_a_circle_is_a_defect_and_does_not_hang(tmp_path: Path) -> None:
+    class Circle(Bisection):
+        def step(self, machine: Machine, options: BisectOptions, records: Records) -> Block | Done:
+            return super().step(machine, options, Records([], tmp_path))
+
+    with pytest.raises(RuntimeError, match="asks for block 'size-512' again"):
+        run(Circle(), new_folder(tmp_path), MACHINE, ComputedLauncher(), Silent())  # type: ignore[arg-type]
