@@ -106,6 +106,8 @@ class SubjectFacts(Value):
     flop: float | None = None
     bytes_moved: float | None = None
     check: Check | None = None
+    backend: str | None = Field(default=None, description="Which library really did the work, seen in its kernels.")
+    kernels: tuple[str, ...] | None = Field(default=None, description="The kernels one call launches, in order.")
 
 
 class Evidence(Value):

@@ -58,6 +58,9 @@ def bind(allotment: Allotment) -> Held:
         os.sched_setaffinity(0, allotment.cpus or ())
     except OSError as error:
         return Held(below, (f"pinning to cores {list(allotment.cpus or ())} was refused: {error.strerror}",))
+    missing = sorted(set(allotment.cpus or ()) - os.sched_getaffinity(0))
+    if missing:
+        return Held(below, (f"cores {missing} were not given, though pinning to them was not refused",))
     if allotment.nodes is None:
         return Held("cpu")
     refusal = bind_memory(allotment.nodes)

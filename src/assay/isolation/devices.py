@@ -43,7 +43,7 @@ def choose(
 
 
 def _gpu(machine: Machine, word: str) -> str:
-    if not word.isdigit():
+    if not word.isdecimal():
         raise BadInput(f"{word!r} is not a GPU's number; write --gpus 0,1.")
     if not machine.gpus:
         raise MachineCannot(f"There is no GPU {word} here: {machine.gpu_note or 'no GPU is to be seen'}.")

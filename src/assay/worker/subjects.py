@@ -30,7 +30,15 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
             f"{subject.label} is wrong: its {check.measure} against the float64 reference is {check.error:.3g}, "
             f"more than {check.tolerance:.3g}"
         )
-    return SubjectFacts(subject=index, flop=prepared.flop, bytes_moved=prepared.bytes_moved, check=check)
+    ran = prepared.ran() if prepared.ran is not None else None
+    return SubjectFacts(
+        subject=index,
+        flop=prepared.flop,
+        bytes_moved=prepared.bytes_moved,
+        check=check,
+        backend=ran.backend if ran else None,
+        kernels=ran.kernels if ran else None,
+    )
 
 
 def timed(prepared: Prepared) -> Timed:

@@ -19,12 +19,21 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """What one call really launched: the kernels in order, and the library they show to have done the work."""
+
+    kernels: tuple[str, ...]
+    backend: str | None = None
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A subject with its data in place, ready to be called again and again.
 
     Attributes:
         call: One unit of work. It may return extras, which are kept as series of their own.
         check: Compares one call's output with a float64 reference; null where there is none.
+        ran: Makes one call and looks at what it launched; a backend other than the one asked for is a failure.
         flop: Floating-point operations of one call; null where it is not known.
         bytes_moved: The least bytes one call must read and write; null where it is not known.
         synchronize: Waits until the work of all calls so far is finished.
@@ -33,6 +42,7 @@ class Prepared:
 
     call: Callable[[], object]
     check: Callable[[], Check] | None = None
+    ran: Callable[[], Ran] | None = None
     flop: float | None = None
     bytes_moved: float | None = None
     synchronize: Callable[[], None] = field(default=_nothing)
