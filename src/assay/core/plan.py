@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 
 from assay.core.values import Params, Value, identity
 
+LONGEST_LABEL = 40
+
 Duty = Literal["timed", "load"]
 Schedule = Literal["alone", "together", "turns"]
 Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
@@ -51,8 +53,12 @@ class Subject(Value):
 
     @property
     def label(self) -> str:
-        """The name shown to people: ``softmax@numpy``, or the user's own function or command."""
-        return self.workload if self.impl in {"python", "command"} else f"{self.workload}@{self.impl}"
+        """The name shown to people: ``softmax@numpy``, ``file.py:function``, or the beginning of a command."""
+        if self.impl == "python":
+            return self.workload.rpartition("/")[2]
+        if self.impl == "command":
+            return self.workload if len(self.workload) <= LONGEST_LABEL else f"{self.workload[: LONGEST_LABEL - 1]}…"
+        return f"{self.workload}@{self.impl}"
 
 
 class Role(Value):

@@ -13,9 +13,13 @@ from assay.core.results import Findings, Record
 from assay.machine.model import Machine
 from assay.store.plan import Plan
 from assay.store.runs import Decision
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assay.core.values import Value
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
-MODELS = {
+MODELS: dict[str, type[Value]] = {
     "decision": Decision,
     "findings": Findings,
     "machine": Machine,

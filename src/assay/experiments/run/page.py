@@ -23,7 +23,7 @@ _TONES: dict[str, Tone] = {"yes": "good", "no": "plain", "unsure": "unsure"}
 def page(machine: Machine, options: RunOptions, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
     nothing = all(finding.estimate is None for finding in findings.findings)
-    results: list[Element] = [results_table(findings)]
+    results: list[Element] = [results_table(findings), *rates_table(findings)]
     results += samples_of(options, records)
     sections = [
         Section(title="Results", elements=tuple(results)),
@@ -59,13 +59,11 @@ def results_table(findings: Findings) -> Table:
             Column(title="95 % interval", numeric=True),
             Column(title="±", numeric=True),
             Column(title="samples", numeric=True),
-            Column(title="processes", numeric=True),
-            Column(title="GFLOP/s", numeric=True),
-            Column(title="GB/s", numeric=True),
+            Column(title="in", numeric=True),
         ),
         rows=tuple(map(_row, findings.findings)),
         tones=tuple("bad" if f.estimate is None else _TONES[f.verdict] for f in findings.findings),
-        note="The interval is over restarts where there were several, else within the one process.",
+        note="In: how many processes; the interval is over them where there were several, else within the one.",
     )
 
 
@@ -73,7 +71,7 @@ def _row(finding: Finding) -> tuple[Cell, ...]:
     facts, found = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
     if found is None:
-        return (workload, device, "failed", None, None, None, None, None, None)
+        return (workload, device, "failed", None, None, None, None)
     half = found.relative_half_width
     return (
         workload,
@@ -83,9 +81,22 @@ def _row(finding: Finding) -> tuple[Cell, ...]:
         None if half is None else f"{half:.1%}",
         found.n,
         _number(facts["processes"]),
-        _number(facts["gflops"]),
-        _number(facts["gb_s"]),
     )
+
+
+def rates_table(findings: Findings) -> list[Element]:
+    """Return what the times mean in arithmetic and memory traffic, where the workloads state them."""
+    rows = tuple(
+        (str(f.facts["workload"]), str(f.facts["device"]), _number(f.facts["gflops"]), _number(f.facts["gb_s"]))
+        for f in findings.findings
+        if f.estimate is not None and (f.facts["gflops"] is not None or f.facts["gb_s"] is not None)
+    )
+    if not rows:
+        return []
+    titles = ("workload", "device", "GFLOP/s", "GB/s")
+    columns = tuple(Column(title=t, numeric=t in {"GFLOP/s", "GB/s"}) for t in titles)
+    note = "Operations and least possible bytes of one call, over its median time."
+    return [Table(title="Rates", columns=columns, rows=rows, note=note)]
 
 
 def _number(value: object) -> float | int | None:
