@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay.core.durable import replace_atomically
 from assay.core.page import Page
@@ -13,7 +14,6 @@ from assay.core.results import Findings, Record
 from assay.machine.model import Machine
 from assay.store.plan import Plan
 from assay.store.runs import Decision
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from assay.core.values import Value

@@ -114,12 +114,20 @@ def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
     how = f"over {options.ranks} ranks" if options.ranks > 1 else "alone"
     if options.mode == "concurrent" and len(options.devices) > 1:
         how = "side by side"
-    parts = [
-        f"{f.facts['workload']} takes {format_time(f.estimate.value)} on {f.facts['device']}"
-        for f in measured[:4]
-        if f.estimate is not None
-    ]
-    more = f", and {len(measured) - 4} more" if len(measured) > 4 else ""
+    places: dict[str, list[str]] = {}
+    for f in measured:
+        if f.estimate is not None:
+            where = f"{format_time(f.estimate.value)} on {f.facts['device']}"
+            places.setdefault(str(f.facts["workload"]), []).append(where)
+    parts = [f"{workload} takes {_listed(told)}" for workload, told in places.items()]
+    more = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
     known = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
     sure = f" The widest interval is ±{max(known):.1%}." if known else " No interval: too few samples."
-    return f"{'; '.join(parts)}{more} ({how}).{sure}"
+    return f"{'; '.join(parts[:3])}{more} ({how}).{sure}"
+
+
+def _listed(told: list[str]) -> str:
+    """Write "a, b and c", and of many only the first few."""
+    if len(told) > 4:
+        return f"{', '.join(told[:3])} and so on"
+    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Text, Timeline
 from assay.core.units import format_time, unit_of
 from assay.experiments.run.findings import records_of, samples_by_process
 from assay.experiments.run.plan import role_names
+from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
     from assay.core.results import Estimate, Evidence, Finding, Findings, Record
     from assay.experiments.run.plan import RunOptions
     from assay.machine.model import Machine
+    from assay.stats.summary import Samples
     from assay.store.records import Records
 
-MOST_DOTS = 2000
 _TONES: dict[str, Tone] = {"yes": "good", "no": "plain", "unsure": "unsure"}
 
 
 def page(machine: Machine, options: RunOptions, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
     nothing = all(finding.estimate is None for finding in findings.findings)
-    results: list[Element] = [results_table(findings), *rates_table(findings)]
-    results += samples_of(options, records)
+    results: list[Element] = [results_table(findings), *samples_of(options, records), *rates_table(findings)]
     sections = [
         Section(title="Results", elements=tuple(results)),
         *_reported(options, records),
@@ -111,7 +113,7 @@ def samples_of(options: RunOptions, records: Records) -> list[Element]:
         for role in role_names(options):
             good = [r for r in records_of(options, records, index, role) if r.status == "ok"]
             processes = samples_by_process(records, good, role, "call_us")
-            strips += [_strip(f"{role}, process {n}", samples.tolist()) for n, samples in enumerate(processes, 1)]
+            strips += [_strip(f"{role}, process {n}", samples) for n, samples in enumerate(processes, 1)]
         if strips:
             figures.append(
                 Strips(
@@ -120,16 +122,16 @@ def samples_of(options: RunOptions, records: Records) -> list[Element]:
                     axis="time of one call",
                     unit="µs",
                     strips=tuple(strips),
-                    note="One row a process, dots in the order they were taken from top to bottom.",
+                    note="One row a process; the diamond is its median, the bar the median's interval.",
                 )
             )
     return figures
 
 
-def _strip(label: str, samples: list[float]) -> Strip:
-    ordered = sorted(samples)
-    middle = ordered[len(ordered) // 2]
-    return Strip(label=label, samples=tuple(samples), value=middle)
+def _strip(label: str, samples: Samples) -> Strip:
+    middle = float(np.median(samples))
+    low, high = median_interval(samples) or (None, None)
+    return Strip(label=label, samples=tuple(samples.tolist()), value=middle, low=low, high=high)
 
 
 def _reported(options: RunOptions, records: Records) -> list[Section]:

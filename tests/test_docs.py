@@ -1,0 +1,69 @@
+"""Every command that the documents show works as shown, shortened."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import assay as package
+
+if TYPE_CHECKING:
+    from tests.running import Assay
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def commands(document: Path) -> list[str]:
+    """Return the ``assay`` lines of a document's shell examples."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("assay ")]
+
+
+def shortened(command: str) -> list[str]:
+    """Return a command's words, with less time to measure in."""
+    import shlex
+
+    words = shlex.split(command)[1:]
+    if words[0] != "run" or "--dry-run" in words:
+        return words
+    quick = ["--duration", "0.3", "--repeat", "1", "--restarts", "1"]
+    cut = words.index("--") if "--" in words else len(words)
+    return [*words[:cut], *quick, *words[cut:]]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_in_the_documents_works(document: Path, assay: Assay, workplace: Path) -> None:
+    shutil.copytree(ROOT / "examples", workplace / "examples")
+    assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+    for command in dict.fromkeys(commands(document)):
+        ran = assay(*shortened(command))
+        assert ran.code == 0, f"{command}: {ran.err}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), target
+
+
+def test_the_python_example_of_reading_a_run_works(assay: Assay, workplace: Path) -> None:
+    assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+    text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    printed: list[object] = []
+    exec(compile(example, "running.md", "exec"), {"print": lambda *words: printed.extend(words)})  # noqa: S102
+    assert printed[:3] == ["repeat-1", "cpu:0", "call_us"]
+
+
+def test_the_public_names_are_sorted_and_load() -> None:
+    assert package.__all__ == sorted(package.__all__)
+    assert dir(package) == package.__all__
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = package.nonsense
