@@ -30,6 +30,7 @@ class PlainProgress:
         self._console = console
         self._in_block = 0
         self._done = 0
+        self._what = ""
 
     def block(self, block: Block, *, again: bool) -> None:
         """Say which block begins, and how long all may still take."""
@@ -39,12 +40,13 @@ class PlainProgress:
 
     def trial(self, trial: Trial) -> None:
         """Say which trial begins."""
-        self._line(f"  {self._done + 1}/{self._in_block} {describe(trial)} …")
+        self._what = describe(trial)
+        self._line(f"  {self._done + 1}/{self._in_block} {self._what} …")
 
     def record(self, record: Record) -> None:
         """Say what a trial gave."""
         self._done += 1
-        self._line(f"  {self._done}/{self._in_block} {outcome(record)}")
+        self._line(f"  {self._done}/{self._in_block} {self._what}: {outcome(record)}")
 
     def close(self) -> None:
         """Nothing is left on the screen."""
@@ -70,7 +72,8 @@ class LiveProgress(PlainProgress):
 
     def trial(self, trial: Trial) -> None:
         """Show which trial runs."""
-        self._doing = f"{self._done + 1}/{self._in_block} {describe(trial)}"
+        self._what = describe(trial)
+        self._doing = f"{self._done + 1}/{self._in_block} {self._what}"
         self._draw()
 
     def record(self, record: Record) -> None:
@@ -115,12 +118,11 @@ def outcome(record: Record) -> str:
     """Write what a trial gave in a few words."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
-    times = [
-        f"{s.role} {format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}"
-        for s in record.estimates
-        if s.quantity == "call_us"
-    ]
-    return ", ".join(times)
+    timed = [s for s in record.estimates if s.quantity == "call_us"]
+    times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
+    if len(timed) == 1:
+        return times[0]
+    return ", ".join(f"{s.role} {taken}" for s, taken in zip(timed, times, strict=True))
 
 
 def _half_width(share: float | None) -> str:
