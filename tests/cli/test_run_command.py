@@ -68,7 +68,7 @@ def test_a_command_is_timed_and_its_numbers_read(assay: Assay) -> None:
     summaries = {s["quantity"]: s["estimate"]["value"] for s in ran.data["records"][0]["estimates"]}
     assert summaries["loss"] == 0.25
     assert summaries["tokens"] == 7
-    assert summaries["max_rss_mib"] > 1
+    assert summaries["cpu_user_s"] > 0
     assert summaries["call_us"] > 1000
 
 

@@ -42,6 +42,7 @@ SHORTEST_TRIAL_S = 0.1
 @click.option("--benchmark-runs", type=click.IntRange(1), help="Exactly so many timed calls.")
 @click.option("--precision", type=Fraction(), default="1%", show_default=True, help="What counts as known.")
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
+@click.option("--yardsticks/--no-yardsticks", default=True, help="Measure what the GPU can do, to compare with.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--quick", is_flag=True, help="A first look: 2 s a trial, 2 restarts.")
 @click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
@@ -77,6 +78,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine) -> RunOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
     from assay.experiments.run.plan import RunOptions, trials_of
+    from assay.experiments.run.rates import yardsticks
     from assay.isolation.allot import parse_level
     from assay.isolation.devices import choose
 
@@ -85,8 +87,11 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
     ranks = rank_count(given["ranks"])
     duration = min(given["duration"], QUICK_DURATION_S) if given["quick"] else given["duration"]
     restarts = given["restarts"] or (1 if exact else QUICK_RESTARTS if given["quick"] else 5)
+    kind = devices[0].partition(":")[0]
+    chosen = subjects(given, command_line, kind)
     options = RunOptions(
-        subjects=subjects(given, command_line, devices[0].partition(":")[0]),
+        subjects=chosen,
+        yardsticks=yardsticks(chosen, kind) if given["yardsticks"] else (),
         devices=devices,
         mode=given["mode"],
         isolation=parse_level(given["isolation"]),

@@ -73,10 +73,11 @@ def significant(value: float, digits: int = 4) -> str:
 
 def format_time(microseconds: float) -> str:
     """Write a time in the unit that reads best: 1.234 ms rather than 1234 µs."""
-    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms"), (math.inf, 1e6, "s")):
-        if abs(microseconds) < limit:
-            return f"{significant(microseconds / scale)} {unit}"
-    return f"{microseconds} µs"
+    for scale, unit in ((1.0, "µs"), (1e3, "ms")):
+        written = significant(microseconds / scale)
+        if abs(float(written)) < 1000 or not math.isfinite(microseconds):
+            return f"{written} {unit}"
+    return f"{significant(microseconds / 1e6)} s"
 
 
 def format_span(seconds: float) -> str:

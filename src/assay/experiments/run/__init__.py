@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.plan import Block, Done
 from assay.experiments.run.findings import analyse
 from assay.experiments.run.page import page
-from assay.experiments.run.plan import START_UP_S, RunOptions, trials_of
+from assay.experiments.run.plan import RunOptions, blocks_of, longest_s
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -23,20 +23,12 @@ class RunExperiment:
     options_type = RunOptions
 
     def step(self, machine: Machine, options: RunOptions, records: Records) -> Block | Done:
-        """Return the next repeat that has not been measured."""
+        """Return the next block that has not been measured."""
         measured = {record.block for record in records}
-        for repeat in range(1, options.repeat + 1):
-            name = f"repeat-{repeat}"
-            if name not in measured:
-                trials = trials_of(options, name, repeat)
-                left = len(trials) * (options.repeat - repeat + 1)
-                return Block(
-                    name=name,
-                    why=f"repeat {repeat} of {options.repeat}",
-                    trials=trials,
-                    left_s=left * (options.duration_s + options.cooldown_s + START_UP_S),
-                )
-        return Done(why=f"all {options.repeat} repeats are measured")
+        left = [block for block in blocks_of(options) if block.name not in measured]
+        if not left:
+            return Done(why=f"all {options.repeat} repeats are measured")
+        return left[0].model_copy(update={"left_s": sum(map(longest_s, left))})
 
     def analyse(self, machine: Machine, options: RunOptions, records: Records) -> Findings:
         """Return the time of each workload on each device, and whether it is known as exactly as was wanted."""

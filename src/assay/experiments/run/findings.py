@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING
 from assay.core.results import Finding, Findings
 from assay.core.units import format_time
 from assay.experiments.run.plan import role_names, trials_of
+from assay.experiments.run.rates import ceilings, facts_of, rates_of, shares_of
 from assay.stats.summary import estimate
 
 if TYPE_CHECKING:
     from assay.core.results import Record, Verdict
-    from assay.core.values import Params
     from assay.experiments.run.plan import RunOptions
+    from assay.experiments.run.rates import Ceilings
     from assay.stats.summary import Samples
     from assay.store.records import Records
 
 
 def analyse(options: RunOptions, records: Records) -> Findings:
     """Return the time of each workload on each device, and whether it is known as exactly as was wanted."""
+    most = ceilings(options, records)
     findings = tuple(
         finding
         for subject in range(len(options.subjects))
         for role in role_names(options)
-        if (finding := _finding(options, records, subject, role)) is not None
+        if (finding := _finding(options, records, subject, role, most)) is not None
     )
     return Findings(headline=_headline(options, findings), findings=findings)
 
@@ -55,7 +57,7 @@ def samples_by_process(records: Records, chosen: list[Record], role: str, quanti
     return processes
 
 
-def _finding(options: RunOptions, records: Records, subject: int, role: str) -> Finding | None:
+def _finding(options: RunOptions, records: Records, subject: int, role: str, most: Ceilings) -> Finding | None:
     """Return what is known of one subject in one role; null when nothing was even tried."""
     tried = records_of(options, records, subject, role)
     if not tried:
@@ -76,6 +78,8 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str) -> 
     processes = samples_by_process(records, good, role, "call_us")
     command = options.subjects[subject].command is not None
     found = estimate(processes, "µs", scope_of_one="run" if command else "process")
+    facts = facts_of(good, role)
+    rates = rates_of(facts, found.value)
     verdict, reason = _judge(found.relative_half_width, options.precision)
     return Finding(
         claim=f"{label} on {role}, {options.mode}: the median time of a call is known to ±{options.precision:.2%}",
@@ -83,7 +87,14 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str) -> 
         verdict=verdict,
         reason=reason,
         records=tuple(record.trial for record in good),
-        facts={"workload": label, "device": role, "processes": len(processes), **_rates(good, role, found.value)},
+        facts={
+            "workload": label,
+            "device": role,
+            "processes": len(processes),
+            "backend": facts.backend if facts else None,
+            **rates,
+            **shares_of(rates, options.subjects[subject], role, most),
+        },
         origin=good[0].origin,
     )
 
@@ -94,16 +105,6 @@ def _judge(half_width: float | None, precision: float) -> tuple[Verdict, str | N
     if half_width <= precision:
         return "yes", None
     return "no", f"it is known to ±{half_width:.2%}; a longer --duration or more --repeat narrows it"
-
-
-def _rates(records: list[Record], role: str, call_us: float) -> Params:
-    """Return what a call's floating-point operations and bytes make of its time."""
-    facts = [f for record in records for e in record.evidence if e.role == role for f in e.subjects]
-    flop, moved = (facts[0].flop, facts[0].bytes_moved) if facts else (None, None)
-    return {
-        "gflops": None if flop is None else flop / call_us / 1e3,
-        "gb_s": None if moved is None else moved / call_us / 1e3,
-    }
 
 
 def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:

@@ -88,17 +88,30 @@ def _row(finding: Finding) -> tuple[Cell, ...]:
 
 def rates_table(findings: Findings) -> list[Element]:
     """Return what the times mean in arithmetic and memory traffic, where the workloads state them."""
-    rows = tuple(
-        (str(f.facts["workload"]), str(f.facts["device"]), _number(f.facts["gflops"]), _number(f.facts["gb_s"]))
-        for f in findings.findings
-        if f.estimate is not None and (f.facts["gflops"] is not None or f.facts["gb_s"] is not None)
-    )
-    if not rows:
+    stated = [f for f in findings.findings if f.estimate is not None and (f.facts["gflops"] or f.facts["gb_s"])]
+    if not stated:
         return []
-    titles = ("workload", "device", "GFLOP/s", "GB/s")
-    columns = tuple(Column(title=t, numeric=t in {"GFLOP/s", "GB/s"}) for t in titles)
+    shown = {"gflops": "GFLOP/s", "gb_s": "GB/s"}
     note = "Operations and least possible bytes of one call, over its median time."
+    if any(f.facts["copy_percent"] is not None for f in stated):
+        shown |= {"matmul_percent": "% of matmul", "copy_percent": "% of copy"}
+        note += " The percentages are of the rates that a large matmul and a large copy reached in this run."
+    rows = tuple(
+        (
+            str(f.facts["workload"]),
+            str(f.facts["device"]),
+            _text(f.facts["backend"]),
+            *(_number(f.facts[name]) for name in shown),
+        )
+        for f in stated
+    )
+    words = [Column(title=title) for title in ("workload", "device", "backend seen")]
+    columns = (*words, *(Column(title=title, numeric=True) for title in shown.values()))
     return [Table(title="Rates", columns=columns, rows=rows, note=note)]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _number(value: object) -> float | int | None:

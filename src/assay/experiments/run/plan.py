@@ -7,8 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.plan import Isolation, Method, Role, Subject, Trial
+from assay.core.plan import Block, Isolation, Method, Role, Subject, Trial
 from assay.core.values import Value
+
+YARDSTICKS = "yardsticks"
+YARDSTICK_S = 3.0
 
 START_UP_S = 1.0
 """What a trial may take beside its duration: its first worker's start and its last one's end."""
@@ -18,6 +21,7 @@ class RunOptions(Value):
     """What ``assay run`` was asked for."""
 
     subjects: tuple[Subject, ...] = Field(min_length=1)
+    yardsticks: tuple[Subject, ...] = Field(default=(), description="What the card can do: matmuls and a copy.")
     devices: tuple[str, ...] = Field(min_length=1)
     mode: Literal["sequential", "concurrent"] = "sequential"
     isolation: Isolation = "full"
@@ -34,6 +38,29 @@ class RunOptions(Value):
     seed: int = 0
 
 
+def blocks_of(options: RunOptions) -> list[Block]:
+    """Return everything that will be measured: the yardsticks first, then the repeats."""
+    blocks: list[Block] = []
+    if options.yardsticks:
+        trials = tuple(
+            _trial(options, YARDSTICKS, (role,), 0)
+            for subject in options.yardsticks
+            for role in _one_per_device(options, subject)
+        )
+        blocks.append(Block(name=YARDSTICKS, why="what this machine can do at most", trials=trials))
+    for repeat in range(1, options.repeat + 1):
+        name = f"repeat-{repeat}"
+        blocks.append(
+            Block(name=name, why=f"repeat {repeat} of {options.repeat}", trials=trials_of(options, name, repeat))
+        )
+    return blocks
+
+
+def longest_s(block: Block) -> float:
+    """Return at most how long a block takes, in seconds."""
+    return sum(trial.method.duration_s + trial.cooldown_s + START_UP_S for trial in block.trials)
+
+
 def role_names(options: RunOptions) -> tuple[str, ...]:
     """Return the roles that are timed: one per device, or one over all ranks."""
     return ("ranks",) if options.ranks > 1 else options.devices
@@ -41,30 +68,40 @@ def role_names(options: RunOptions) -> tuple[str, ...]:
 
 def trials_of(options: RunOptions, block: str, repeat: int) -> tuple[Trial, ...]:
     """Return one repeat's trials in the order they are measured."""
-    method = Method(
-        duration_s=options.duration_s,
-        warmup_runs=options.warmup_runs,
-        benchmark_runs=options.benchmark_runs,
-        precision=options.precision,
-        timeout_s=options.timeout_s,
-    )
     trials = [
-        Trial(
-            block=block,
-            roles=roles,
-            schedule="together" if options.mode == "concurrent" else "alone",
-            method=method,
-            restarts=1 if subject.command is not None else options.restarts,
-            placed_with=options.devices,
-            cpu_groups=options.cpu_groups,
-            cooldown_s=options.cooldown_s,
-            seed=options.seed + repeat - 1,
-        )
-        for subject in options.subjects
-        for roles in _casts(options, subject)
+        _trial(options, block, roles, repeat) for subject in options.subjects for roles in _casts(options, subject)
     ]
     random.Random(f"{options.seed}/{block}").shuffle(trials)  # noqa: S311 - an order is no secret
     return tuple(trials)
+
+
+def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int) -> Trial:
+    yardstick = block == YARDSTICKS
+    command = roles[0].subjects[0].command is not None
+    return Trial(
+        block=block,
+        roles=roles,
+        schedule="together" if options.mode == "concurrent" and not yardstick else "alone",
+        method=Method(
+            duration_s=min(options.duration_s, YARDSTICK_S) if yardstick else options.duration_s,
+            warmup_runs=None if yardstick else options.warmup_runs,
+            benchmark_runs=None if yardstick else options.benchmark_runs,
+            precision=options.precision,
+            timeout_s=options.timeout_s,
+        ),
+        restarts=1 if command or yardstick else options.restarts,
+        placed_with=options.devices,
+        cpu_groups=options.cpu_groups,
+        cooldown_s=options.cooldown_s,
+        seed=options.seed + max(0, repeat - 1),
+    )
+
+
+def _one_per_device(options: RunOptions, subject: Subject) -> tuple[Role, ...]:
+    return tuple(
+        Role(name=device, subjects=(subject,), devices=(device,), isolation=options.isolation)
+        for device in options.devices
+    )
 
 
 def _casts(options: RunOptions, subject: Subject) -> list[tuple[Role, ...]]:
@@ -75,8 +112,5 @@ def _casts(options: RunOptions, subject: Subject) -> list[tuple[Role, ...]]:
             name="ranks", subjects=(subject,), ranks=options.ranks, devices=devices, isolation=options.isolation
         )
         return [(role,)]
-    roles = tuple(
-        Role(name=device, subjects=(subject,), devices=(device,), isolation=options.isolation)
-        for device in options.devices
-    )
+    roles = _one_per_device(options, subject)
     return [roles] if options.mode == "concurrent" else [(role,) for role in roles]

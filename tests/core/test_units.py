@@ -1,0 +1,183 @@
+"""Quantities as people write and read them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.core.errors import BadInput
+from assay.core.units import (
+    LONGEST_S,
+    format_span,
+    format_time,
+    parse_duration_s,
+    parse_fraction,
+    significant,
+    unit_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5", 5.0),
+        ("5s", 5.0),
+        (" 5 s ", 5.0),
+        ("0.5", 0.5),
+        (".5s", 0.5),
+        ("500ms", 0.5),
+        ("500 MS", 0.5),
+        ("250us", 250e-6),
+        ("250µs", 250e-6),
+        ("250μs", 250e-6),
+        ("10ns", 10e-9),
+        ("2m", 120.0),
+        ("2min", 120.0),
+        ("1.5h", 5400.0),
+        ("1d", 86400.0),
+        ("1e2", 100.0),
+        ("1e-3s", 1e-3),
+    ],
+)
+def test_a_duration_is_read_in_the_unit_it_is_written_in(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "five", "-5", "5 parsecs", "5s5", "nan", "inf", "1e", "5,5", "--5", "5 s s"])
+def test_what_is_not_a_duration_is_bad_input_that_shows_how_to_write_one(text: str) -> None:
+    with pytest.raises(BadInput, match=r"is not a duration; write seconds, or 500ms, 90s, 5m, 2h\.$"):
+        parse_duration_s(text)
+
+
+def test_a_duration_of_zero_is_refused_unless_it_means_something() -> None:
+    with pytest.raises(BadInput, match="longer than zero"):
+        parse_duration_s("0ms")
+    assert parse_duration_s("0", zero_ok=True) == 0.0
+
+
+@pytest.mark.parametrize("text", ["31d", "1e9", "1e400", "721h"])
+def test_a_duration_of_more_than_thirty_days_cannot_be_meant(text: str) -> None:
+    with pytest.raises(BadInput, match="thirty days"):
+        parse_duration_s(text)
+
+
+def test_thirty_days_are_still_a_duration() -> None:
+    assert parse_duration_s("30d") == LONGEST_S
+
+
+@given(st.floats(min_value=1e-6, max_value=1e6), st.sampled_from(["us", "ms", "s"]))
+def test_whatever_number_is_written_comes_back_in_seconds(number: float, unit: str) -> None:
+    scale = {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+    assert parse_duration_s(f"{number!r}{unit}") == pytest.approx(number * scale)
+
+
+@given(st.text())
+def test_any_text_is_a_duration_or_bad_input_and_nothing_else(text: str) -> None:
+    with contextlib.suppress(BadInput):
+        assert 0 < parse_duration_s(text) <= LONGEST_S
+
+
+@pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("1 %", 0.01), (" 0.01 ", 0.01), ("99.9%", 0.999)])
+def test_a_precision_is_a_percentage_or_a_fraction(text: str, value: float) -> None:
+    assert parse_fraction(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "1", "100%", "-1%", "150%", "nan", "inf"])
+def test_a_precision_out_of_range_says_what_the_range_is(text: str) -> None:
+    with pytest.raises(BadInput, match="between 0 and 100 %"):
+        parse_fraction(text)
+
+
+@pytest.mark.parametrize("text", ["", "%", "one", "1%%", "1 percent"])
+def test_what_is_not_a_percentage_is_bad_input_that_shows_how_to_write_one(text: str) -> None:
+    with pytest.raises(BadInput, match=r"write 1% or 0\.01"):
+        parse_fraction(text)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unit"),
+    [
+        ("call_us", "µs"),
+        ("max_rss_mib", "MiB"),
+        ("cpu_user_s", "s"),
+        ("energy_per_token_j", "J"),
+        ("throughput_GFLOPS", "GFLOP/s"),
+        ("busy_percent", "%"),
+        ("loss", ""),
+        ("s", ""),
+        ("tokens_per_joule", ""),
+    ],
+)
+def test_a_quantity_carries_its_unit_at_the_end_of_its_name(quantity: str, unit: str) -> None:
+    assert unit_of(quantity) == unit
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234.5, "1234"), (12.3456, "12.35"), (0.00012345, "0.0001234"), (-2.5, "-2.500"), (98765.4, "98765")],
+)
+def test_a_number_is_written_with_four_digits_that_mean_something(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"), [(999.97, "1.000 ms"), (999.9, "999.9 µs"), (999_970.0, "1.000 s"), (1.5e6, "1.500 s")]
+)
+def test_a_time_that_rounds_up_to_a_thousand_takes_the_next_unit(microseconds: float, text: str) -> None:
+    assert format_time(microseconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.99999, "1.000"), (9.99996, "10.00"), (999.96, "1000")])
+def test_rounding_up_to_the_next_power_of_ten_adds_no_digit(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@given(st.floats(min_value=1e-9, max_value=1e12) | st.floats(min_value=-1e12, max_value=-1e-9), st.integers(1, 8))
+def test_a_written_number_is_near_the_number_and_has_no_exponent(value: float, digits: int) -> None:
+    text = significant(value, digits)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - digits) * 1.001)
+
+
+def test_what_is_not_finite_is_written_as_such() -> None:
+    assert [significant(value) for value in (math.inf, -math.inf, math.nan)] == ["inf", "-inf", "nan"]
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0.0, "0 µs"),
+        (0.5, "0.5000 µs"),
+        (12.34, "12.34 µs"),
+        (1234.0, "1.234 ms"),
+        (2.5e6, "2.500 s"),
+        (-1500, "-1.500 ms"),
+    ],
+)
+def test_a_time_is_written_in_the_unit_that_reads_best(microseconds: float, text: str) -> None:
+    assert format_time(microseconds) == text
+
+
+def test_a_time_that_is_not_finite_is_still_written() -> None:
+    assert format_time(math.inf) == "inf µs"
+    assert format_time(math.nan) == "nan µs"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.0 s"),
+        (2.34, "2.3 s"),
+        (42.4, "42 s"),
+        (59.7, "1 min 0 s"),
+        (185.0, "3 min 5 s"),
+        (3599.7, "1 h 0 min"),
+        (7800.0, "2 h 10 min"),
+    ],
+)
+def test_a_span_is_written_in_two_units_at_most(seconds: float, text: str) -> None:
+    assert format_span(seconds) == text
