@@ -42,9 +42,11 @@ def _rows(kind: str, output_dir: Path) -> list[dict[str, Any]]:
 
 
 def workloads() -> list[dict[str, Any]]:
-    """Return every registered workload with its parameters; one that cannot be loaded says why."""
+    """Return every registered workload with its parameters on this machine; one that cannot be loaded says why."""
+    from assay.machine.detect import detect
     from assay.workloads.registry import known
 
+    usual = "cuda" if detect().gpus else "cpu"
     rows: list[dict[str, Any]] = []
     for key, entry in known().items():
         try:
@@ -52,7 +54,7 @@ def workloads() -> list[dict[str, Any]]:
         except ImportError as error:
             rows.append({"workload": key, "parameters": None, "configurations": None, "about": f"not here: {error}"})
             continue
-        params = workload.defaults()
+        params = workload.defaults(usual if usual in workload.device_kinds else min(workload.device_kinds))
         rows.append(
             {
                 "workload": key,
@@ -67,10 +69,11 @@ def workloads() -> list[dict[str, Any]]:
 def devices() -> list[dict[str, Any]]:
     """Return the GPUs and the groups of cores that runs may name."""
     from assay.isolation.allot import allot, device_names
+    from assay.isolation.targets import targets
     from assay.machine.detect import detect
 
     machine = detect()
-    gpus = {f"cuda:{gpu.index}": gpu.name for gpu in machine.gpus}
+    gpus = {name: target.title for name, target in targets(machine).items()}
     rows: list[dict[str, Any]] = []
     for name in device_names(machine):
         cpus = None if name in gpus else allot(machine, (name,), "cpu").of(name).cpus

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS = {
+    "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
     "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
     "reap": ("assay.cli.reap:command", "Undo whatever a run that died left behind."),
     "report": ("assay.cli.report:command", "Draw the report of a run again."),

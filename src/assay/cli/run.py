@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 QUICK_DURATION_S = 2.0
 QUICK_RESTARTS = 2
 SHORTEST_TRIAL_S = 0.1
+GPU = r"\d+(/\d+)?|(GPU|MIG)-\S+"
+DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 
 
 @verb("run")
@@ -27,11 +29,18 @@ SHORTEST_TRIAL_S = 0.1
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME=REGEX", help="A number that the command prints, in a group."
 )
-@click.option("--gpus", cls=Listed, item=r"\d+", metavar="0,1", help="Which GPUs.  [default: all]")
-@click.option("--device", "devices", cls=Listed, item=r"(cpu|cuda)(:\d+)?", metavar="cpu", help="cpu, cpu:0, cuda:1.")
+@click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
+@click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
 @click.option("--mode", type=click.Choice(["sequential", "concurrent"]), default="sequential", show_default=True)
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
+@click.option(
+    "--strangers",
+    type=click.Choice(["warn", "refuse", "wait"]),
+    default="warn",
+    show_default=True,
+    help="When others are busy before a trial.",
+)
 @click.option("--duration", type=Duration(), default="10", show_default=True, help="Per trial, restarts included.")
 @click.option("--budget", type=Duration(), help="For the whole run; shortens the trials to fit.")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
@@ -95,6 +104,7 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
         devices=devices,
         mode=given["mode"],
         isolation=parse_level(given["isolation"]),
+        strangers=given["strangers"],
         duration_s=duration,
         cooldown_s=given["cooldown"],
         repeat=given["repeat"],

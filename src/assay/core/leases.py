@@ -112,6 +112,13 @@ def release(lease: Lease) -> None:
             _undo_and_forget(lease)
 
 
+def forget(lease: Lease) -> None:
+    """Forget a lease without an undo: what it is about was refused, so that nothing was done."""
+    with _claimed(lease.path, wait=True) as ours:
+        if ours:
+            durable.remove(lease.path)
+
+
 @contextlib.contextmanager
 def held(
     kind: str,

@@ -17,6 +17,9 @@ LONGEST_LABEL = 40
 
 Duty = Literal["timed", "load"]
 Schedule = Literal["alone", "together", "turns"]
+StrangerPolicy = Literal["warn", "refuse", "wait"]
+"""When others are busy before a trial: measure and say so, do not measure, or wait until they are done."""
+
 Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
 
 
@@ -101,6 +104,7 @@ class Trial(Value):
     method: Method
     restarts: int = Field(default=1, ge=1)
     settings: Params = Field(default_factory=dict)
+    strangers: StrangerPolicy = "warn"
     placed_with: tuple[str, ...] = Field(default=(), description="Devices whose cores are shared out together.")
     cpu_groups: int | None = Field(default=None, ge=1)
     cooldown_s: float = Field(default=0.0, ge=0)

@@ -126,6 +126,9 @@ class Evidence(Value):
     memory_nodes: tuple[int, ...] | None = Field(
         description="NUMA nodes memory is bound to; null: not bound, or the kernel would not say."
     )
+    pages_by_node: dict[int, int] | None = Field(
+        default=None, description="Where its memory lay at the end; null: the kernel would not say."
+    )
     setup_s: float
     involuntary_switches: int | None = None
     voluntary_switches: int | None = None
@@ -134,6 +137,29 @@ class Evidence(Value):
     subjects: tuple[SubjectFacts, ...] = ()
     load_calls: int | None = Field(default=None, description="Calls a load role made while others were timed.")
     log: str | None = Field(default=None, description="What the worker printed, within the run folder.")
+
+
+class GpuMoment(Value):
+    """What a GPU in use did just before or just after a trial. Null: not offered."""
+
+    uuid: str
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] | None = Field(default=None, description="Why its clock was not higher, in words.")
+
+
+class Disturbance(Value):
+    """What others did while a trial ran, or while we listened. Null: cannot be known."""
+
+    looked_s: float
+    steal_share: float | None = Field(description="Of all CPU time: taken away by the hypervisor.")
+    outside_cores: float | None = Field(description="CPUs' worth of load by processes not ours.")
+    unseen_cores: float | None = Field(description="CPUs' worth of load that no process to be seen explains.")
+    busiest: tuple[str, ...] = ()
+    gpu_processes: tuple[str, ...] = Field(default=(), description="On the GPUs in use, and not ours.")
+    complaints: tuple[str, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
 class Record(Value):
@@ -147,6 +173,9 @@ class Record(Value):
     series: tuple[Series, ...] = ()
     estimates: tuple[Summary, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    disturbance: Disturbance | None = None
+    gpus_before: tuple[GpuMoment, ...] = ()
+    gpus_after: tuple[GpuMoment, ...] = ()
     energy: Estimate | None = Field(default=None, description="Null where nothing here can meter it.")
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
     status: Status

@@ -17,9 +17,11 @@ from pydantic import Field
 from assay.core.errors import BadInput, MachineCannot, nearest
 from assay.core.plan import Isolation
 from assay.core.values import Value
+from assay.isolation.targets import targets
 
 if TYPE_CHECKING:
-    from assay.machine.model import Core, Gpu, Machine
+    from assay.isolation.targets import Target
+    from assay.machine.model import Core, Machine
 
 LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
@@ -32,7 +34,7 @@ class Allotment(Value):
     cpus: tuple[int, ...] | None = None
     nodes: tuple[int, ...] | None = None
     threads: int | None = None
-    gpu_uuid: str | None = None
+    gpu_uuid: str | None = Field(default=None, description="Of the GPU or the MIG instance, for CUDA_VISIBLE_DEVICES.")
 
 
 class Placement(Value):
@@ -61,10 +63,8 @@ def parse_level(text: str) -> Isolation:
 
 
 def device_names(machine: Machine, *, cpu_groups: int | None = None) -> tuple[str, ...]:
-    """Return every device of the machine: its GPUs, then its groups of cores (two by default)."""
-    return tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) + tuple(
-        f"cpu:{group}" for group in range(group_count(machine, cpu_groups))
-    )
+    """Return every device of the machine: its GPUs and MIG instances, then its groups of cores (two by default)."""
+    return (*targets(machine), *(f"cpu:{group}" for group in range(group_count(machine, cpu_groups))))
 
 
 def group_count(machine: Machine, wanted: int | None) -> int:
@@ -85,7 +85,7 @@ def allot(machine: Machine, devices: tuple[str, ...], level: Isolation, *, cpu_g
     Whole physical cores, on the GPU's own memory node where it is known, in equal shares. Fewer cores than
     devices is said in the notes, and those devices then share cores.
     """
-    gpus = {f"cuda:{gpu.index}": gpu for gpu in machine.gpus}
+    gpus = targets(machine)
     if not at_least(level, "cpu"):
         return Placement(
             allotments=tuple(
@@ -94,27 +94,52 @@ def allot(machine: Machine, devices: tuple[str, ...], level: Isolation, *, cpu_g
             )
         )
     shares, notes = _shares(machine, devices, gpus, keep=level == "full", cpu_groups=cpu_groups)
-    allotments = tuple(_allotment(device, level, shares[device], gpus.get(device)) for device in devices)
+    homes, homeless = _memory_homes(machine) if at_least(level, "numa") else ({}, ())
+    allotments = tuple(_allotment(device, level, shares[device], gpus.get(device), homes) for device in devices)
     used = {cpu for a in allotments for cpu in a.cpus or ()}
+    notes = (*notes, *homeless, *_quota_note(machine, allotments))
     kept = tuple(cpu for cpu in machine.cpus if cpu not in used) if level == "full" else ()
     if level == "full" and not kept:
         notes = (*notes, "no core is left for the parent: every core is allotted")
     return Placement(allotments=allotments, kept_cpus=kept, notes=notes)
 
 
-def _allotment(device: str, level: Isolation, cores: tuple[Core, ...], gpu: Gpu | None) -> Allotment:
+def _allotment(
+    device: str, level: Isolation, cores: tuple[Core, ...], gpu: Target | None, homes: dict[int, int]
+) -> Allotment:
     return Allotment(
         device=device,
         level=level,
         cpus=tuple(sorted(cpu for core in cores for cpu in core.cpus)),
-        nodes=tuple(sorted({core.node for core in cores})) if at_least(level, "numa") else None,
+        nodes=tuple(sorted({homes.get(core.node, core.node) for core in cores})) if at_least(level, "numa") else None,
         threads=len(cores) if level == "full" else None,
         gpu_uuid=gpu.uuid if gpu else None,
     )
 
 
+def _memory_homes(machine: Machine) -> tuple[dict[int, int], tuple[str, ...]]:
+    """Return the node to take memory from for cores on nodes that have none, and a note for each such node."""
+    homes: dict[int, int] = {}
+    for node in machine.nodes:
+        near = sorted(zip(node.distances, machine.nodes, strict=False), key=lambda pair: pair[0])
+        home = next((other.id for _, other in near if other.memory_mib != 0), None)
+        if node.memory_mib == 0 and node.cpus and home is not None:
+            homes[node.id] = home
+    used = {core.node for core in machine.cores}
+    notes = [f"node {node} has no memory: that of node {home}, the nearest, is used" for node, home in homes.items()]
+    return homes, tuple(note for node, note in zip(homes, notes, strict=True) if node in used)
+
+
+def _quota_note(machine: Machine, allotments: tuple[Allotment, ...]) -> tuple[str, ...]:
+    """Say when a control group gives less CPU time than workers could use: it then stops them now and again."""
+    quota, allotted = machine.limits.cpu_quota, {cpu for a in allotments for cpu in a.cpus or ()}
+    if quota is None or quota >= len(allotted):
+        return ()
+    return (f"the control group allows {quota:g} CPUs' worth of time on {len(allotted)} CPUs: busy workers are paused",)
+
+
 def _shares(
-    machine: Machine, devices: tuple[str, ...], gpus: dict[str, Gpu], *, keep: bool, cpu_groups: int | None
+    machine: Machine, devices: tuple[str, ...], gpus: dict[str, Target], *, keep: bool, cpu_groups: int | None
 ) -> tuple[dict[str, tuple[Core, ...]], tuple[str, ...]]:
     """Return the cores of each device, and in words where there were too few."""
     if all(device not in gpus for device in devices):
@@ -134,7 +159,7 @@ def equal_groups(cores: tuple[Core, ...], count: int, *, keep: bool) -> list[tup
 
 
 def _gpu_shares(
-    machine: Machine, devices: tuple[str, ...], gpus: dict[str, Gpu], *, keep: bool
+    machine: Machine, devices: tuple[str, ...], gpus: dict[str, Target], *, keep: bool
 ) -> tuple[dict[str, tuple[Core, ...]], tuple[str, ...]]:
     shares: dict[str, tuple[Core, ...]] = {}
     notes: list[str] = []

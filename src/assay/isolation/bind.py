@@ -6,7 +6,9 @@ import ctypes
 import errno
 import os
 import platform
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.isolation.allot import at_least
@@ -96,3 +98,15 @@ def bound_nodes() -> tuple[int, ...] | None:
     if mode.value & 0xFF != _MPOL_BIND:
         return None
     return tuple(bit for bit in range(_MASK_BITS) if mask[bit // _WORD_BITS] >> (bit % _WORD_BITS) & 1)
+
+
+def pages_by_node(maps: Path = Path("/proc/self/numa_maps")) -> dict[int, int] | None:
+    """Return how many pages of this process lie on each memory node; null where the kernel does not say."""
+    try:
+        text = maps.read_text()
+    except OSError:
+        return None
+    pages: dict[int, int] = {}
+    for node, count in re.findall(r" N(\d+)=(\d+)", text):
+        pages[int(node)] = pages.get(int(node), 0) + int(count)
+    return pages or None

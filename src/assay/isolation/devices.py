@@ -1,17 +1,27 @@
-"""Which devices the user means: GPUs by number, groups of cores, or what is there."""
+"""Which devices the user means: GPUs by number or UUID, groups of cores, or what is there.
+
+Numbers are those of NVML and nvidia-smi, whatever CUDA_VISIBLE_DEVICES says; what that variable hides is refused.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.isolation.allot import group_count
+from assay.isolation.targets import targets, targets_of
+from assay.machine.order import VISIBLE, AllHidden, by_uuid, cuda_order
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from assay.machine.model import Gpu, Machine
 
-DEVICE = re.compile(r"(cpu|cuda)(?::(\d+))?")
+DEVICE = re.compile(r"(cpu|cuda)(?::([0-9]+)|:([0-9]+/[0-9]+))?")
+_NUMBER = re.compile(r"([0-9]+)(?:/([0-9]+))?")
+_UUID = re.compile(r"(GPU|MIG)-\S+")
 
 
 def kind_of(device: str) -> str:
@@ -20,45 +30,144 @@ def kind_of(device: str) -> str:
 
 
 def choose(
-    machine: Machine, *, gpus: tuple[str, ...] = (), devices: tuple[str, ...] = (), cpu_groups: int | None = None
+    machine: Machine,
+    *,
+    gpus: tuple[str, ...] = (),
+    devices: tuple[str, ...] = (),
+    cpu_groups: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the devices that are meant; with nothing said, all GPUs, or all groups of cores where there is none."""
+    """Return the devices that are meant; with nothing said, all GPUs, or all groups of cores where there is none.
+
+    Args:
+        machine: Where they are.
+        gpus: Numbers as nvidia-smi gives them, "1/0" for a MIG instance; or UUIDs or their beginnings.
+        devices: Names as "cpu", "cpu:0", "cuda", "cuda:1" or "cuda:1/0".
+        cpu_groups: Into how many groups the cores are parted.
+        environment: Where CUDA_VISIBLE_DEVICES is looked up; by default this process's own.
+    """
     if gpus and devices:
         raise BadInput("Say either --gpus or --device, not both.")
+    variables = os.environ if environment is None else environment
     groups = group_count(machine, cpu_groups)
     if gpus:
-        chosen = tuple(_gpu(machine, word) for word in gpus)
+        chosen = _from_list(machine, gpus)
     elif devices:
-        chosen = tuple(name for word in devices for name in _named(machine, word, groups))
-    elif machine.gpus:
-        chosen = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus)
+        chosen = tuple(name for word in devices for name in _named(machine, word, groups, variables))
     else:
-        chosen = tuple(f"cpu:{group}" for group in range(groups))
+        chosen = _whatever_is_there(machine, variables) or tuple(f"cpu:{group}" for group in range(groups))
+    _check(chosen)
+    _refuse_hidden(machine, chosen, variables)
+    return chosen
+
+
+def _check(chosen: tuple[str, ...]) -> None:
     twice = sorted({device for device in chosen if chosen.count(device) > 1})
     if twice:
         raise BadInput(f"The same device is named twice: {', '.join(twice)}.")
     if len({kind_of(device) for device in chosen}) > 1:
         raise BadInput("GPUs and groups of cores cannot be measured in one run: their cores would overlap.")
-    return chosen
+
+
+def _from_list(machine: Machine, words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        if not _NUMBER.fullmatch(word) and not _UUID.fullmatch(word):
+            raise BadInput(f"{word!r} is not a GPU's number; write --gpus 0,1, or UUIDs as nvidia-smi -L shows them.")
+    if len({bool(_UUID.fullmatch(word)) for word in words}) > 1:
+        raise BadInput(f"--gpus {','.join(words)} mixes numbers and UUIDs; name GPUs by the one or the other.")
+    return tuple(_gpu(machine, word) for word in words)
 
 
 def _gpu(machine: Machine, word: str) -> str:
-    if not word.isdecimal():
-        raise BadInput(f"{word!r} is not a GPU's number; write --gpus 0,1.")
-    if not machine.gpus:
+    """Return the device of a GPU or an instance that is named by its number or its UUID."""
+    if not machine.gpus and not machine.lost:
         raise MachineCannot(f"There is no GPU {word} here: {machine.gpu_note or 'no GPU is to be seen'}.")
-    if int(word) not in {gpu.index for gpu in machine.gpus}:
-        raise MachineCannot(f"There is no GPU {word} here; the GPUs are 0 to {len(machine.gpus) - 1}.")
-    return f"cuda:{int(word)}"
+    number = _NUMBER.fullmatch(word)
+    if number is None:
+        return _by_uuid(machine, word)
+    for lost in machine.lost:
+        if lost.index == int(number[1]):
+            raise MachineCannot(f"GPU {lost.index} cannot be reached: {lost.reason}.")
+    for gpu in machine.gpus:
+        if gpu.index == int(number[1]):
+            return _piece(gpu, None if number[2] is None else int(number[2]))
+    raise MachineCannot(f"There is no GPU {word} here; the GPUs are 0 to {len(machine.gpus) + len(machine.lost) - 1}.")
 
 
-def _named(machine: Machine, word: str, groups: int) -> tuple[str, ...]:
+def _by_uuid(machine: Machine, word: str) -> str:
+    matches = by_uuid(machine.gpus, word)
+    if len(matches) > 1:
+        raise BadInput(f"{word} fits several GPUs: {', '.join(one.uuid for one in matches)}; write more of it.")
+    if not matches:
+        there = ", ".join(gpu.uuid for gpu in machine.gpus)
+        raise MachineCannot(f"There is no GPU {word} here; there are {there}.")
+    for gpu in machine.gpus:
+        if gpu.uuid == matches[0].uuid:
+            return _piece(gpu, None)
+    return next(target.device for target in targets(machine).values() if target.uuid == matches[0].uuid)
+
+
+def _piece(gpu: Gpu, instance: int | None) -> str:
+    """Return the device of a whole GPU or of one of its instances, if it can be used so."""
+    pieces = targets_of(gpu)
+    wanted = f"cuda:{gpu.index}" if instance is None else f"cuda:{gpu.index}/{instance}"
+    if any(piece.device == wanted for piece in pieces):
+        return wanted
+    if not gpu.mig:
+        raise MachineCannot(f"GPU {gpu.index} is not in MIG mode: it has no instance {instance}.")
+    there = ", ".join(f"{piece.device} ({piece.title}, {piece.uuid})" for piece in pieces)
+    missing = "cannot be used whole" if instance is None else f"has no instance {instance}"
+    offer = f"its instances are {there}" if there else "it has no instances"
+    raise MachineCannot(f"GPU {gpu.index} is in MIG mode and {missing}; {offer}.")
+
+
+def _whatever_is_there(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return all GPUs that are not hidden; none where the user hides them all to compute on the CPU."""
+    try:
+        return _visible(machine, environment) if machine.gpus else ()
+    except AllHidden:
+        return ()
+
+
+def _visible(machine: Machine, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return all GPUs and instances that CUDA_VISIBLE_DEVICES does not hide, or say why there is none."""
+    if not machine.gpus:
+        raise MachineCannot(f"There is no GPU here: {machine.gpu_note or 'no GPU is to be seen'}.")
+    named = _not_hidden(machine, environment)
+    visible = tuple(target.device for target in targets(machine).values() if target.uuid in named)
+    if not visible:
+        _piece(next(gpu for gpu in machine.gpus if gpu.uuid in named), None)
+    return visible
+
+
+def _not_hidden(machine: Machine, environment: Mapping[str, str]) -> set[str]:
+    """Return the UUIDs of what is not hidden, or say that this cannot be known."""
+    order = cuda_order(machine.gpus, environment, some_lost=bool(machine.lost))
+    named = set(order.named)
+    if not order.certain and any(gpu.uuid not in named for gpu in machine.gpus):
+        raise MachineCannot(f"Which GPUs {VISIBLE}={environment[VISIBLE]} hides is not known: {order.notes[-1]}.")
+    return named
+
+
+def _refuse_hidden(machine: Machine, chosen: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    if VISIBLE not in environment or kind_of(chosen[0]) != "cuda":
+        return
+    named, known = _not_hidden(machine, environment), targets(machine)
+    hidden = [device for device in chosen if known[device].uuid not in named]
+    if hidden:
+        raise MachineCannot(
+            f"{VISIBLE}={environment[VISIBLE]} hides {', '.join(hidden)}; unset it, or choose among "
+            f"{', '.join(_visible(machine, environment))}. GPUs are numbered as nvidia-smi does."
+        )
+
+
+def _named(machine: Machine, word: str, groups: int, environment: Mapping[str, str]) -> tuple[str, ...]:
     match = DEVICE.fullmatch(word.lower())
-    if match is None:
+    if match is None or (match[1] == "cpu" and match[3]):
         raise BadInput(f"{word!r} is not a device; write cpu, cpu:0, cuda or cuda:0.")
-    kind, number = match[1], match[2]
+    kind, number = match[1], match[2] or match[3]
     if kind == "cuda":
-        return (_gpu(machine, number),) if number else tuple(_gpu(machine, str(g.index)) for g in _some(machine))
+        return (_gpu(machine, number),) if number else _visible(machine, environment)
     if number is None:
         return tuple(f"cpu:{group}" for group in range(groups))
     if int(number) >= groups:
@@ -68,9 +177,3 @@ def _named(machine: Machine, word: str, groups: int) -> tuple[str, ...]:
             "--cpu-groups changes that."
         )
     return (f"cpu:{int(number)}",)
-
-
-def _some(machine: Machine) -> tuple[Gpu, ...]:
-    if not machine.gpus:
-        raise MachineCannot(f"There is no GPU here: {machine.gpu_note or 'no GPU is to be seen'}.")
-    return machine.gpus

@@ -12,9 +12,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from assay.core import leases
+from assay.core.durable import friendly_os_errors
+from assay.core.errors import MachineCannot
 from assay.core.processes import marks
 from assay.isolation.bind import environment
 from assay.launch.fate import describe_end, oom_kills
@@ -52,7 +54,6 @@ class LocalWorker:
         self.same_clock = True
         self.log: str | None = f"logs/{log_name(errand)}"
         self._log = run_folder / f"logs/{log_name(errand)}"
-        self._log.parent.mkdir(exist_ok=True)
         self._decoder = say.Decoder()
         self._oom_kills = oom_kills()
         token = leases.new_id()
@@ -64,7 +65,7 @@ class LocalWorker:
         )
         try:
             self.socket, theirs = socket.socketpair()
-            with theirs, self._log.open("ab") as log:
+            with theirs, _opened(self._log) as log:
                 self.born_ns = time.perf_counter_ns()
                 self._process = subprocess.Popen(
                     [_interpreter(errand), "-P", "-m", "assay.worker.main", str(theirs.fileno()), str(os.getpid())],
@@ -76,6 +77,9 @@ class LocalWorker:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
+        except OSError as error:
+            leases.release(self._lease)
+            raise MachineCannot(f"A worker could not be started: {error.strerror or error}.") from error
         except BaseException:
             leases.release(self._lease)
             raise
@@ -109,11 +113,20 @@ class LocalWorker:
 
     def tail(self) -> str | None:
         """Return the end of what it printed, or null when it printed nothing."""
+        if not self._log.exists():
+            return None
         with self._log.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 4 * TAIL_CHARACTERS))
             text = file.read().decode("utf-8", errors="replace").strip()
         return text[-TAIL_CHARACTERS:] or None
+
+
+def _opened(log: Path) -> BinaryIO:
+    """Open the file that takes what a worker prints; a disk that is full or gone is said in words."""
+    with friendly_os_errors(log):
+        log.parent.mkdir(exist_ok=True)
+        return log.open("ab")
 
 
 def log_name(errand: Errand) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from assay.core.results import Evidence, Status
+    from assay.core.results import Disturbance, Evidence, GpuMoment, Status
 
 
 @dataclass(frozen=True)
@@ -37,3 +37,6 @@ class Outcome:
     series: list[RawSeries] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    disturbance: Disturbance | None = None
+    gpus_before: tuple[GpuMoment, ...] = ()
+    gpus_after: tuple[GpuMoment, ...] = ()

@@ -15,6 +15,7 @@ from assay.launch.crew import Crew, Errand, Trouble
 from assay.launch.handle import Answer, Seat
 from assay.launch.outcome import Outcome
 from assay.launch.ranks import free_port
+from assay.launch.watch import Watch
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
@@ -40,8 +41,16 @@ class Launcher:
         outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
         placements = placements_of(self.machine, trial)
         outcome.notes.extend(dict.fromkeys(note for p in placements.values() for note in p.notes))
+        watch = Watch.over(self.machine, trial)
+        refusal = watch.refusal()
+        if refusal is not None:
+            outcome.status, outcome.reason = "refused", refusal
+            return outcome
         try:
+            outcome.gpus_before = watch.begin()
             self._restarts(trial, attempt, placements, outcome)
+            outcome.disturbance, outcome.gpus_after = watch.end()
+            outcome.notes.extend(f"meanwhile {complaint}" for complaint in outcome.disturbance.complaints)
         except Trouble as trouble:
             first = trouble.failures[0]
             outcome.status = "refused" if all(f.refused for f in trouble.failures) else "failed"

@@ -1,4 +1,4 @@
-"""Look at the machine: cores and nodes from sysfs, GPUs from NVML, versions, the commit being measured."""
+"""Look at the machine: cores and nodes from sysfs, GPUs from their driver, versions, the commit being measured."""
 
 from __future__ import annotations
 
@@ -13,58 +13,75 @@ from typing import TYPE_CHECKING
 from assay._version import __version__
 from assay.core.processes import boot_id, host_id
 from assay.machine import nvidia
-from assay.machine.cores import node_of_cpu, physical_cores
+from assay.machine.cgroups import limits
+from assay.machine.cores import describe_cpu, memory_nodes, physical_cores
+from assay.machine.files import number_of, text_of
 from assay.machine.model import Machine
+from assay.machine.surroundings import container, hypervisor, mps
+from assay.machine.vendor import NodeHint
 
 if TYPE_CHECKING:
-    from assay.machine.model import Gpu
+    from assay.machine.model import Gpu, Node
+    from assay.machine.vendor import Vendor
 
 _PACKAGES = ("numpy", "scipy", "torch", "triton", "helion")
 
 
-def detect(root: str | Path = "/", *, name_host: bool = False) -> Machine:
+def detect(root: str | Path = "/", *, name_host: bool = False, vendor: Vendor = nvidia) -> Machine:
     """Return what is here; ``root`` may be a recorded tree of sysfs and procfs."""
     tree = Path(root)
-    view = nvidia.look()
+    view = vendor.look()
+    nodes = memory_nodes(tree)
     commit, dirty = _git_state()
     return Machine(
         host=host_id(),
         boot_id=boot_id(),
         hostname=platform.node() if name_host else None,
         architecture=platform.machine(),
-        kernel=platform.release(),
+        kernel=text_of(tree / "proc/sys/kernel/osrelease") or platform.release(),
+        hypervisor=hypervisor(tree),
+        container=container(tree),
         cpu_model=_cpu_model(tree),
         memory_mib=_memory_mib(tree),
+        cpu=describe_cpu(tree),
+        limits=limits(tree),
         cores=physical_cores(tree),
-        nodes=tuple(sorted(set(node_of_cpu(tree).values()))),
-        gpus=tuple(_with_node(gpu, tree) for gpu in view.gpus),
+        nodes=nodes,
+        gpus=tuple(_with_node(gpu, view.hints.get(gpu.uuid, NodeHint()), nodes, tree) for gpu in view.gpus),
+        lost=view.lost,
+        links=view.links,
         gpu_note=view.note,
         driver=view.driver,
+        cuda_driver=view.cuda_driver,
+        mps=mps(tree, os.environ),
         versions=_versions(),
         git_commit=commit,
         git_dirty=dirty,
     )
 
 
-def _with_node(gpu: Gpu, root: Path) -> Gpu:
-    """Add the memory node that sysfs gives for the GPU's PCI address; -1 there means unknown."""
-    if gpu.pci_bus_id is None:
-        return gpu
-    address = re.sub(r"^0000([0-9a-f]{4}:)", r"\1", gpu.pci_bus_id.lower())
-    path = root / f"sys/bus/pci/devices/{address}/numa_node"
-    node = int(path.read_text()) if path.exists() else -1
-    return gpu.model_copy(update={"node": node if node >= 0 else None})
+def _with_node(gpu: Gpu, hint: NodeHint, nodes: tuple[Node, ...], root: Path) -> Gpu:
+    """Add the memory node that a GPU hangs on: as sysfs says, or else the driver; -1 there means unknown."""
+    said = number_of(root / f"sys/bus/pci/devices/{gpu.pci_bus_id}/numa_node") if gpu.pci_bus_id else None
+    node = said if said is not None and said >= 0 else _hinted(hint, nodes)
+    return gpu.model_copy(update={"node": node})
+
+
+def _hinted(hint: NodeHint, nodes: tuple[Node, ...]) -> int | None:
+    """Return the one node that holds all cores near a GPU; else that of its own memory, if cores share it."""
+    near = {node.id for node in nodes if not set(node.cpus).isdisjoint(hint.cpus)}
+    if len(near) == 1:
+        return near.pop()
+    return next((node.id for node in nodes if node.id == hint.memory_node and node.cpus), None)
 
 
 def _cpu_model(root: Path) -> str | None:
-    path = root / "proc/cpuinfo"
-    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", path.read_text(), re.MULTILINE) if path.exists() else None
+    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text_of(root / "proc/cpuinfo") or "", re.MULTILINE)
     return match[1].strip() if match else None
 
 
 def _memory_mib(root: Path) -> float | None:
-    path = root / "proc/meminfo"
-    match = re.search(r"^MemTotal:\s*(\d+) kB", path.read_text(), re.MULTILINE) if path.exists() else None
+    match = re.search(r"^MemTotal:\s*(\d+) kB", text_of(root / "proc/meminfo") or "", re.MULTILINE)
     return int(match[1]) / 1024 if match else None
 
 

@@ -1,8 +1,15 @@
-"""The machine as values: enough to place work on it, and to know it again."""
+"""The machine as values: enough to place work on it, and to know it again.
+
+Machine ──< Core        what this process may use
+        ──< Node        memory
+        ──< Gpu ──< MigInstance
+        │       └── GpuState    changes by itself; no part of the machine's identity
+        ──< Link        between two GPUs
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
@@ -10,6 +17,11 @@ from assay.core.values import SCHEMA_VERSION, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+LinkPath = Literal["board", "switch", "switches", "bridge", "node", "system"]
+"""What two GPUs share on PCIe, the nearest first: one board, one switch, several switches, a host bridge (root
+complex), a memory node, or nothing but the system: then the way leads across sockets."""
 
 
 class Core(Value):
@@ -19,6 +31,70 @@ class Core(Value):
     core: int
     node: int
     cpus: tuple[int, ...] = Field(min_length=1)
+    foreign_cpus: tuple[int, ...] = Field(default=(), description="SMT siblings that only others may use.")
+
+
+class Node(Value):
+    """One memory node."""
+
+    id: int
+    cpus: tuple[int, ...] = ()
+    memory_mib: float | None = Field(default=None, description="0: a node without memory; null: not said.")
+    distances: tuple[int, ...] = Field(default=(), description="To each node in order; 10 is the node itself.")
+
+
+class Cpu(Value):
+    """How the cores of the whole machine run, whoever may use them."""
+
+    packages: int | None = None
+    smt: bool | None = Field(default=None, description="Whether cores run several threads at once.")
+    offline_cpus: tuple[int, ...] = Field(default=(), description="Present, but switched off.")
+    isolated_cpus: tuple[int, ...] = Field(default=(), description="Kept from the scheduler (isolcpus).")
+    governor: str | None = Field(default=None, description="Of the cores this process may use; several: listed.")
+    turbo: bool | None = None
+
+
+class Limits(Value):
+    """What control groups leave to this process. Null: no limit."""
+
+    cpus: tuple[int, ...] | None = None
+    cpu_quota: float | None = Field(default=None, description="CPUs' worth of time in each scheduling period.")
+    memory_mib: float | None = None
+
+
+class Mps(Value):
+    """Signs of NVIDIA's multi-process service, which lets processes share a GPU at the same instant."""
+
+    daemon: bool = Field(description="Its control process or server is to be seen.")
+    pipe: bool = Field(description="Its control pipe is where CUDA programs of ours would look.")
+
+
+class MigInstance(Value):
+    """A slice of a GPU that CUDA programs use like a GPU."""
+
+    number: int = Field(description="Among the instances of its GPU, as nvidia-smi counts them.")
+    uuid: str
+    parent: str = Field(description="UUID of the GPU it is cut from.")
+    profile: str | None = Field(default=None, description='Its size by name: "1g.18gb".')
+    memory_mib: float | None = None
+    slices: int | None = Field(default=None, description="Compute slices; a whole GPU has seven.")
+    multiprocessors: int | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+class GpuState(Value):
+    """What a GPU does at one moment. Null: not offered."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    memory_used_mib: float | None = None
+    utilisation_percent: int | None = None
+    pcie_generation: int | None = Field(default=None, description="Links slow down while nothing is to be sent.")
+    pcie_width: int | None = None
+    throttle: tuple[str, ...] | None = Field(default=None, description="Why the clock is not higher, in words.")
 
 
 class Gpu(Value):
@@ -27,9 +103,40 @@ class Gpu(Value):
     index: int
     uuid: str
     name: str
-    pci_bus_id: str | None = None
+    pci_bus_id: str | None = Field(default=None, description='As in sysfs: "0000:3b:00.0".')
     memory_mib: float | None = None
     node: int | None = Field(default=None, description="NUMA node the GPU hangs on; null: unknown.")
+    memory_node: int | None = Field(default=None, description="NUMA node that the GPU's own memory is, if it is one.")
+    compute_capability: tuple[int, int] | None = None
+    ecc: bool | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = Field(default=None, description="Who may open it: default, exclusive process, …")
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    power_limit_min_w: float | None = None
+    power_limit_max_w: float | None = None
+    sm_max_mhz: int | None = None
+    memory_max_mhz: int | None = None
+    pcie_max_generation: int | None = None
+    pcie_max_width: int | None = None
+    mig: bool | None = Field(default=None, description="Whether it is cut into instances and so not usable whole.")
+    instances: tuple[MigInstance, ...] = ()
+    state: GpuState | None = None
+
+
+class LostGpu(Value):
+    """A GPU that the driver counts and that does not answer."""
+
+    index: int
+    reason: str
+
+
+class Link(Value):
+    """How two GPUs reach each other."""
+
+    gpus: tuple[int, int] = Field(description="Their indices, the lower first.")
+    nvlinks: int = Field(default=0, description="NVLinks between them, directly or through switches.")
+    path: LinkPath | None = Field(default=None, description="What they share on PCIe; null: not said.")
 
 
 class Machine(Value):
@@ -41,16 +148,31 @@ class Machine(Value):
     hostname: str | None = Field(default=None, description="Only when the user asked for it.")
     architecture: str
     kernel: str
+    hypervisor: str | None = Field(default=None, description="Whose virtual machine this is; null: none noticed.")
+    container: str | None = Field(default=None, description="Which kind of container this is; null: none noticed.")
     cpu_model: str | None
     memory_mib: float | None
+    cpu: Cpu = Cpu()
+    limits: Limits = Limits()
     cores: tuple[Core, ...] = Field(min_length=1, description="Physical cores this process may use.")
-    nodes: tuple[int, ...]
+    nodes: tuple[Node, ...]
     gpus: tuple[Gpu, ...] = ()
+    lost: tuple[LostGpu, ...] = ()
+    links: tuple[Link, ...] = Field(default=(), description="One for each pair of GPUs.")
     gpu_note: str | None = Field(default=None, description="Why there is no GPU to be seen.")
     driver: str | None = None
+    cuda_driver: str | None = Field(default=None, description="The newest CUDA that the driver can run.")
+    mps: Mps | None = None
     versions: dict[str, str | None] = Field(default_factory=dict)
     git_commit: str | None = None
     git_dirty: bool | None = None
+
+    @staticmethod
+    def detect(root: str | Path = "/", *, name_host: bool = False) -> Machine:
+        """Return what is here; ``root`` may be a recorded tree of sysfs and procfs."""
+        from assay.machine.detect import detect
+
+        return detect(root, name_host=name_host)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -62,14 +184,20 @@ class Machine(Value):
         """Whether the driver names itself a fake: numbers from it are never called real."""
         return self.driver is not None and "fake" in self.driver
 
-    def identity(self) -> dict[str, JsonValue]:
-        """Return what must be unchanged for a run to go on: the machine, its software and the code measured.
+    def link(self, one: int, other: int) -> Link | None:
+        """Return how two GPUs, given by their indices, reach each other; null for one GPU and itself."""
+        pair = (min(one, other), max(one, other))
+        return next((link for link in self.links if link.gpus == pair), None)
 
-        Memory is left out: some virtual machines are given more of it while they run.
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what must be unchanged for a run to go on: the machine, its settings, its software, the code measured.
+
+        Left out is what changes by itself: clocks, temperatures and the like, and memory, of which some virtual
+        machines are given more while they run.
         """
-        whole = self.as_json()
         passing = {"schema_version", "boot_id", "hostname", "gpu_note", "git_dirty", "memory_mib"}
-        return {name: value for name, value in whole.items() if name not in passing}
+        changing = {"gpus": {"__all__": {"state"}}, "nodes": {"__all__": {"memory_mib"}}}
+        return self.model_dump(mode="json", by_alias=True, exclude={**dict.fromkeys(passing, True), **changing})
 
 
 def differences(before: Machine, now: Machine) -> list[str]:
@@ -89,9 +217,12 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
         for index, (was, is_now) in enumerate(zip(old, new, strict=True)):
             yield from _changes(f"{name} {index}", was, is_now)
     elif old != new:
-        yield f"{name}: {_brief(old)} → {_brief(new)}"
+        yield f"{name}: {_brief(old, new)} → {_brief(new, old)}"
 
 
-def _brief(value: JsonValue) -> str:
+def _brief(value: JsonValue, other: JsonValue) -> str:
+    """Write a value in at most 60 characters; of two lists too long for that, what only this one holds."""
     text = str(value)
+    if len(text) > 60 and isinstance(value, list) and isinstance(other, list):
+        text = f"[…, {str([item for item in value if item not in other])[1:]}"
     return text if len(text) <= 60 else f"{text[:57]}…"

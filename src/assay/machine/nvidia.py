@@ -1,58 +1,275 @@
-"""NVIDIA GPUs through NVML; the only file that touches it. No driver and no GPU are normal answers."""
+"""NVIDIA GPUs through NVML; the only file that touches it. No driver and no GPU are normal answers.
+
+Nothing of NVML leaves this file: its errors compare and hash in ways of their own, so they become sentences here.
+What is set is set under a lease, which is written down first and names the function here that undoes it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
-from assay.machine.model import Gpu
+from assay.core import leases
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.processes import boot_id
+from assay.machine.model import Gpu, LostGpu
+from assay.machine.nvml_reader import Reader, read_gpu, read_hint, read_links, text
+from assay.machine.vendor import GpuProcess, View
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from assay.core.leases import Lease
 
-@dataclass(frozen=True)
-class NvidiaView:
-    """What NVML shows: the GPUs, the driver, and in words why there are none."""
-
-    gpus: tuple[Gpu, ...] = ()
-    driver: str | None = None
-    note: str | None = None
+_MIB = 2**20
+_RIGHTS = "administrator rights (root, and in a container CAP_SYS_ADMIN as well)"
 
 
-def look() -> NvidiaView:
-    """Return the GPUs that NVML lists, in NVML's order."""
+class _Refused(MachineCannot):
+    """The driver changed nothing: this process may not, or the GPU does not offer it."""
+
+
+class _NotOffered(MachineCannot):
+    """The GPU does not know what was asked for."""
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[ModuleType]:
+    """Give NVML, initialised, for the length of a ``with`` block."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return NvidiaView(note=f"NVML does not answer: {error}")
+        raise MachineCannot(f"NVML does not answer: {error}") from None
     try:
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
-        count = int(pynvml.nvmlDeviceGetCount())
-        gpus = tuple(_describe(pynvml, index) for index in range(count))
-        return NvidiaView(gpus, driver, None if gpus else "the driver lists no GPU")
-    except pynvml.NVMLError as error:
-        return NvidiaView(note=f"NVML stopped answering: {error}")
+        yield pynvml
     finally:
-        pynvml.nvmlShutdown()
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
 
 
-def _describe(nvml: ModuleType, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    return Gpu(
-        index=index,
-        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
-        name=str(nvml.nvmlDeviceGetName(handle)),
-        pci_bus_id=str(nvml.nvmlDeviceGetPciInfo(handle).busId).lower(),
-        memory_mib=_memory_mib(nvml, handle),
+def look() -> View:
+    """Return the GPUs that NVML lists, in NVML's order, and those that are lost."""
+    try:
+        with _session() as nvml:
+            return _view(nvml)
+    except MachineCannot as error:
+        return View(note=str(error))
+
+
+def _view(nvml: ModuleType) -> View:
+    try:
+        driver = text(nvml.nvmlSystemGetDriverVersion())
+        count = int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError as error:
+        return View(note=f"NVML stopped answering: {error}")
+    readers = [Reader(nvml, index) for index in range(count)]
+    answers = [(reader, read_gpu(reader)) for reader in readers]
+    found = [(reader, answer) for reader, answer in answers if isinstance(answer, Gpu)]
+    lost = tuple(answer for _, answer in answers if isinstance(answer, LostGpu))
+    return View(
+        gpus=tuple(gpu for _, gpu in found),
+        lost=lost,
+        links=read_links(found),
+        hints={gpu.uuid: read_hint(reader) for reader, gpu in found},
+        driver=driver,
+        cuda_driver=_cuda_driver(nvml),
+        note=None if found else _why_none(lost),
     )
 
 
-def _memory_mib(nvml: ModuleType, handle: object) -> float | None:
-    """Return a GPU's own memory; null for one that shares the host's, as NVML says by not supporting the question."""
+def _why_none(lost: tuple[LostGpu, ...]) -> str:
+    if not lost:
+        return "the driver lists no GPU"
+    return f"NVML stopped answering: {'; '.join(f'GPU {gpu.index}: {gpu.reason}' for gpu in lost)}"
+
+
+def _cuda_driver(nvml: ModuleType) -> str | None:
+    """Return "13.0" from NVML's 13000."""
     try:
-        return float(nvml.nvmlDeviceGetMemoryInfo(handle).total) / 2**20
-    except nvml.NVMLError_NotSupported:
+        version = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+    except nvml.NVMLError:
         return None
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def touch(uuid: str) -> None:
+    """Make sure that a GPU, or an instance of one, answers: by its name, its memory and how busy it is.
+
+    Raises:
+        MachineCannot: It does not, and why.
+    """
+    with _session() as nvml:
+        handle = _handle(nvml, uuid)
+        for function in ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates"):
+            with contextlib.suppress(_NotOffered):
+                _ask(nvml, uuid, "such field", function, handle)
+
+
+def processes() -> tuple[GpuProcess, ...]:
+    """Return who is on the GPUs, unnamed; nobody where NVML does not answer."""
+    try:
+        with _session() as nvml:
+            readers = [Reader(nvml, index) for index in range(_count(nvml))]
+            return tuple(process for reader in readers for process in _processes_on(reader))
+    except MachineCannot:
+        return ()
+
+
+def _count(nvml: ModuleType) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
+        return 0
+
+
+def _processes_on(reader: Reader) -> list[GpuProcess]:
+    """Return who is on a GPU, each once, whether it computes, draws or comes through the multi-process service."""
+    uuid = text(reader.ask("nvmlDeviceGetUUID"))
+    found: dict[int, GpuProcess] = {}
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
+        if listed is None:
+            listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v2")
+        for process in listed or ():
+            memory = None if process.usedGpuMemory is None else process.usedGpuMemory / _MIB
+            found.setdefault(process.pid, GpuProcess(gpu=uuid or "lost", pid=process.pid, memory_mib=memory))
+    return list(found.values())
+
+
+def set_power_limit(uuid: str, watts: float) -> Lease:
+    """Limit a GPU's power in W; releasing the lease restores the limit it had.
+
+    Raises:
+        BadInput: Out of the range that the GPU offers.
+        MachineCannot: The GPU offers none, it is gone, or this process may not.
+    """
+    with _session() as nvml:
+        handle = _handle(nvml, uuid)
+        low_mw, high_mw = _ask(nvml, uuid, "power limits", "nvmlDeviceGetPowerManagementLimitConstraints", handle)
+        if not low_mw <= watts * 1e3 <= high_mw:
+            raise BadInput(
+                f"A power limit of {watts:g} W is out of range: "
+                f"GPU {uuid} takes {low_mw / 1e3:g} to {high_mw / 1e3:g} W."
+            )
+        before_w = _power_limit_mw(nvml, uuid, handle) / 1e3
+        lease = leases.take(
+            "power limit",
+            f"power limit of GPU {uuid}, {watts:g} W instead of {before_w:g} W",
+            "assay.machine.nvidia:restore_power_limit",
+            {"uuid": uuid, "watts": before_w, "boot": boot_id()},
+        )
+        return _done(lease, lambda: _write_power_limit(nvml, handle, uuid, watts))
+
+
+def restore_power_limit(uuid: str, watts: float, boot: str | None = None) -> None:
+    """Set a GPU's power limit, in W, back to what it was, unless it is so already or the machine has restarted since.
+
+    A restart forgets the limits of all GPUs by itself.
+    """
+    if boot not in {None, boot_id()}:
+        return
+    with _session() as nvml:
+        handle = _handle(nvml, uuid)
+        if _power_limit_mw(nvml, uuid, handle) != round(watts * 1e3):
+            _write_power_limit(nvml, handle, uuid, watts)
+
+
+def _power_limit_mw(nvml: ModuleType, uuid: str, handle: Any) -> int:
+    return int(_ask(nvml, uuid, "power limits", "nvmlDeviceGetPowerManagementLimit", handle))
+
+
+def _write_power_limit(nvml: ModuleType, handle: Any, uuid: str, watts: float) -> None:
+    """Set the limit and read it back: what cannot be seen to hold is not called set."""
+    _set(nvml, uuid, "the power limit", "nvmlDeviceSetPowerManagementLimit", handle, round(watts * 1e3))
+    held_w = _power_limit_mw(nvml, uuid, handle) / 1e3
+    if abs(held_w - watts) > 1:
+        raise MachineCannot(f"GPU {uuid} took a power limit of {watts:g} W without an error, but holds {held_w:g} W.")
+
+
+def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
+    """Keep a GPU's SM clock within bounds in MHz; releasing the lease unlocks it.
+
+    NVML does not tell whether the clock was locked before; a lock of somebody else's is gone afterwards.
+
+    Raises:
+        BadInput: Out of the range that the GPU offers.
+        MachineCannot: The GPU offers none, it is gone, or this process may not.
+    """
+    with _session() as nvml:
+        handle = _handle(nvml, uuid)
+        lowest, highest = _clock_range(nvml, uuid, handle)
+        if not lowest <= low_mhz <= high_mhz <= highest:
+            raise BadInput(
+                f"SM clocks from {low_mhz} to {high_mhz} MHz make no range of GPU {uuid}: "
+                f"it takes a lower and an upper bound from {lowest} to {highest} MHz."
+            )
+        lease = leases.take(
+            "locked clock",
+            f"SM clock of GPU {uuid}, locked to {low_mhz} to {high_mhz} MHz",
+            "assay.machine.nvidia:unlock_sm_clocks",
+            {"uuid": uuid, "boot": boot_id()},
+        )
+        function = "nvmlDeviceSetGpuLockedClocks"
+        return _done(lease, lambda: _set(nvml, uuid, "the SM clock", function, handle, low_mhz, high_mhz))
+
+
+def unlock_sm_clocks(uuid: str, boot: str | None = None) -> None:
+    """Let a GPU choose its SM clock again, unless the machine has restarted since it was locked."""
+    if boot not in {None, boot_id()}:
+        return
+    with _session() as nvml:
+        _set(nvml, uuid, "the SM clock", "nvmlDeviceResetGpuLockedClocks", _handle(nvml, uuid))
+
+
+def _clock_range(nvml: ModuleType, uuid: str, handle: Any) -> tuple[int, int]:
+    """Return the lowest and the highest SM clock in MHz; the lowest is 0 where NVML does not list them."""
+    highest = int(_ask(nvml, uuid, "SM clocks to lock", "nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM))
+    try:
+        memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
+        return min(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)), highest
+    except (nvml.NVMLError, ValueError):
+        return 0, highest
+
+
+def _done(lease: Lease, deed: Callable[[], None]) -> Lease:
+    """Do what a lease is about and return it; what was refused leaves nothing to undo, any other failure might."""
+    try:
+        deed()
+    except _Refused:
+        leases.forget(lease)
+        raise
+    except BaseException as error:
+        try:
+            leases.release(lease)
+        except leases.LeaseNotReleased as failure:
+            error.add_note(str(failure))
+        raise
+    return lease
+
+
+def _handle(nvml: ModuleType, uuid: str) -> Any:
+    return _ask(nvml, uuid, "a handle", "nvmlDeviceGetHandleByUUID", uuid)
+
+
+def _ask(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> Any:
+    """Return NVML's answer about a GPU, or say why there is none."""
+    try:
+        return getattr(nvml, function)(*arguments)
+    except nvml.NVMLError_NotSupported:
+        raise _NotOffered(f"GPU {uuid} offers no {what}.") from None
+    except nvml.NVMLError as error:
+        raise MachineCannot(f"GPU {uuid} does not answer: {error}.") from None
+
+
+def _set(nvml: ModuleType, uuid: str, what: str, function: str, *arguments: object) -> None:
+    try:
+        getattr(nvml, function)(*arguments)
+    except nvml.NVMLError_NoPermission:
+        raise _Refused(f"Setting {what} of GPU {uuid} needs {_RIGHTS}, which this process does not have.") from None
+    except nvml.NVMLError_NotSupported:
+        raise _Refused(f"GPU {uuid} does not let {what} be set.") from None
+    except nvml.NVMLError as error:
+        raise MachineCannot(f"The driver did not set {what} of GPU {uuid}: {error}.") from None

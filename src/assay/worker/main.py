@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.core.lifeline import die_with_parent
-from assay.isolation.bind import Held, bind, bound_nodes
+from assay.isolation.bind import Held, bind, bound_nodes, pages_by_node
 from assay.timing import wall
 from assay.worker import protocol as say
 from assay.worker import subjects
@@ -123,6 +123,7 @@ def evidence(held: Held) -> say.Finished:
         isolation_notes=held.notes,
         allowed_cores=tuple(sorted(os.sched_getaffinity(0))),
         memory_nodes=bound_nodes(),
+        pages_by_node=pages_by_node(),
         involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
         voluntary_switches=own.ru_nvcsw + children.ru_nvcsw,
         cpu_s=own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
@@ -148,10 +149,16 @@ def explain(error: BaseException) -> say.Failed:
     """Return a failure as one sentence."""
     if isinstance(error, AssayError):
         return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot))
-    if isinstance(error, MemoryError):
-        return say.Failed(reason=f"out of memory: {error or 'MemoryError'}")
     text = " ".join(str(error).split())
+    if _is_out_of_memory(error, text):
+        return say.Failed(reason=f"out of memory: {text[:300] or type(error).__name__}")
     return say.Failed(reason=f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__)
+
+
+def _is_out_of_memory(error: BaseException, text: str) -> bool:
+    """Return whether memory ran out: Python's, a GPU's as PyTorch says it, or the host's as PyTorch says it."""
+    names = {base.__name__ for base in type(error).__mro__}
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator: can't allocate memory" in text
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -136,6 +136,7 @@ class Finished(Value):
     isolation_notes: tuple[str, ...]
     allowed_cores: tuple[int, ...]
     memory_nodes: tuple[int, ...] | None
+    pages_by_node: dict[int, int] | None
     involuntary_switches: int
     voluntary_switches: int
     cpu_s: float

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.plan import Block, Isolation, Method, Role, Subject, Trial
+from assay.core.plan import Block, Isolation, Method, Role, StrangerPolicy, Subject, Trial
 from assay.core.values import Value
 
 YARDSTICKS = "yardsticks"
@@ -25,6 +25,7 @@ class RunOptions(Value):
     devices: tuple[str, ...] = Field(min_length=1)
     mode: Literal["sequential", "concurrent"] = "sequential"
     isolation: Isolation = "full"
+    strangers: StrangerPolicy = "warn"
     duration_s: float = Field(default=10.0, gt=0)
     cooldown_s: float = Field(default=0.0, ge=0)
     repeat: int = Field(default=1, ge=1)
@@ -90,6 +91,7 @@ def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int
             timeout_s=options.timeout_s,
         ),
         restarts=1 if command or yardstick else options.restarts,
+        strangers=options.strangers,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,

@@ -1,0 +1,156 @@
+"""Which GPUs a CUDA program sees, and under which number.
+
+NVML, nvidia-smi and Assay count all GPUs in the order of their PCI addresses. CUDA may count them otherwise
+(``CUDA_DEVICE_ORDER``), leaves out what ``CUDA_VISIBLE_DEVICES`` does not name, and gives a program that can see an
+instance of a GPU in MIG mode nothing but the first such instance.
+
+    NVML                  CUDA_VISIBLE_DEVICES=2,0          CUDA
+    0  1  2  3      ──▶   named: 2, 0; hidden: 1, 3   ──▶   cuda 0 is NVML's 2, cuda 1 is NVML's 0
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+from pydantic import Field
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.values import Value
+from assay.machine.model import Gpu, MigInstance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Piece: TypeAlias = Gpu | MigInstance
+"""What CUDA_VISIBLE_DEVICES may name."""
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+
+_NOTHING = {"-1", "nodevfiles", "none", "void"}
+"""What people, Slurm and container runtimes write to hide every GPU."""
+_NUMBER = re.compile(r"[+-]?\d+")
+_UUID = re.compile(r"(GPU|MIG)-")
+
+_UNSORTED = (
+    "CUDA sorts GPUs of different models by a speed that NVML does not tell, so its numbers for them are not known; "
+    f"set {ORDER}=PCI_BUS_ID, or name GPUs by UUID"
+)
+_ONE_INSTANCE = "a CUDA program sees one MIG instance at most, and no other GPU beside it"
+
+
+class AllHidden(MachineCannot):
+    """The environment hides every GPU, as users do on purpose to compute on the CPU."""
+
+
+class CudaDevice(Value):
+    """What a CUDA program calls by a number."""
+
+    cuda_index: int
+    uuid: str = Field(description="Of the GPU or the MIG instance.")
+    gpu: int = Field(description="NVML's index of the GPU, or of that which the instance is cut from.")
+    instance: int | None = Field(default=None, description="Number of the MIG instance; null: the whole GPU.")
+
+
+class CudaOrder(Value):
+    """How the environment makes CUDA see the GPUs."""
+
+    devices: tuple[CudaDevice, ...] = Field(description="What one CUDA program sees, in its order.")
+    named: tuple[str, ...] = Field(description="UUIDs of all GPUs and instances that are not hidden from CUDA.")
+    certain: bool = Field(description="Whether NVML tells enough to be sure which GPU has which number.")
+    notes: tuple[str, ...] = ()
+
+    def index_of(self, uuid: str) -> int | None:
+        """Return CUDA's number of a GPU or an instance; null when a CUDA program does not see it."""
+        return next((device.cuda_index for device in self.devices if device.uuid == uuid), None)
+
+
+def cuda_order(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lost: bool = False) -> CudaOrder:
+    """Return what CUDA makes of GPUs, given in NVML's order, in an environment.
+
+    Raises:
+        AllHidden: No GPU is left.
+        MachineCannot: The first name is of no GPU here, which makes CUDA see none.
+        BadInput: Numbers and UUIDs are mixed, or a GPU is named twice.
+    """
+    text = environment.get(VISIBLE)
+    chosen, notes = (list[Piece](gpus), []) if text is None else _chosen(gpus, text)
+    doubt = None if text and _UUID.match(text.strip()) else _doubt(gpus, environment, some_lost=some_lost)
+    seen = [piece for one in chosen for piece in pieces(one)]
+    instances = [piece for piece in seen if isinstance(piece, MigInstance)]
+    if instances and len(seen) > 1:
+        notes.append(_ONE_INSTANCE)
+    return CudaOrder(
+        devices=tuple(_device(number, one, gpus) for number, one in enumerate(instances[:1] or seen)),
+        named=tuple(dict.fromkeys(one.uuid for whole in chosen for one in (whole, *pieces(whole)))),
+        certain=doubt is None,
+        notes=(*notes, doubt) if doubt else tuple(notes),
+    )
+
+
+def _doubt(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lost: bool) -> str | None:
+    """Say why CUDA's numbers cannot be known; null where they are those of NVML."""
+    if some_lost:
+        return "a GPU is lost, so CUDA's numbers for the others are not known"
+    by_address = environment.get(ORDER, "").upper() == "PCI_BUS_ID"
+    models = {(gpu.name, gpu.compute_capability) for gpu in gpus}
+    return None if by_address or len(models) <= 1 else _UNSORTED
+
+
+def pieces(one: Piece) -> tuple[Piece, ...]:
+    """Return what of a GPU a program can use: itself, or in MIG mode its instances."""
+    return one.instances if isinstance(one, Gpu) and one.mig else (one,)
+
+
+def by_uuid(gpus: Sequence[Gpu], text: str) -> tuple[Piece, ...]:
+    """Return the GPUs and instances whose UUID begins so; also an instance by its older name MIG-GPU-…/7/0."""
+    everything: list[Piece] = [*gpus, *(instance for gpu in gpus for instance in gpu.instances)]
+    older = {f"MIG-{i.parent}/{i.gpu_instance}/{i.compute_instance}": i for gpu in gpus for i in gpu.instances}
+    return (older[text],) if text in older else tuple(one for one in everything if one.uuid.startswith(text))
+
+
+def _chosen(gpus: Sequence[Gpu], text: str) -> tuple[list[Piece], list[str]]:
+    """Return what a list names up to the first word that names nothing, and a note about that word."""
+    words = [word.strip() for word in text.strip().rstrip(",").split(",")]
+    if words == [""]:
+        raise AllHidden(f"{VISIBLE} is empty: it hides every GPU.")
+    if words[0].lower() in _NOTHING:
+        raise AllHidden(f"{VISIBLE}={text.strip()} hides every GPU.")
+    if any(map(_NUMBER.match, words)) and any(map(_UUID.match, words)):
+        raise BadInput(f"{VISIBLE}={text} mixes numbers and UUIDs; name GPUs by the one or the other.")
+    found: list[Piece] = []
+    for word in words:
+        one = _named(gpus, word)
+        if one is None:
+            if not found:
+                raise MachineCannot(_names_nothing(gpus, text, word))
+            return found, [f"CUDA stops reading {VISIBLE} at {word!r}, which is no GPU here"]
+        if one in found:
+            raise BadInput(f"{VISIBLE}={text} names {word} twice, and CUDA then shows no GPU at all.")
+        found.append(one)
+    return found, []
+
+
+def _named(gpus: Sequence[Gpu], word: str) -> Piece | None:
+    """Return what a word of the list names; like CUDA, what follows a number's digits is not looked at."""
+    if _UUID.match(word):
+        matches = by_uuid(gpus, word)
+        return matches[0] if len(matches) == 1 else None
+    number = _NUMBER.match(word)
+    place = -1 if number is None else int(number[0])
+    return gpus[place] if 0 <= place < len(gpus) else None
+
+
+def _names_nothing(gpus: Sequence[Gpu], text: str, word: str) -> str:
+    there = f"its GPUs are 0 to {len(gpus) - 1}" if gpus else "it has none"
+    if _UUID.match(word) and len(by_uuid(gpus, word)) > 1:
+        return f"{VISIBLE}={text} begins with {word}, which fits several GPUs, so that CUDA shows none of them."
+    return f"{VISIBLE}={text} begins with {word}, which is no GPU of this machine ({there}): it hides every GPU."
+
+
+def _device(number: int, one: Piece, gpus: Sequence[Gpu]) -> CudaDevice:
+    if isinstance(one, Gpu):
+        return CudaDevice(cuda_index=number, uuid=one.uuid, gpu=one.index)
+    owner = next(gpu.index for gpu in gpus if gpu.uuid == one.parent)
+    return CudaDevice(cuda_index=number, uuid=one.uuid, gpu=owner, instance=one.number)

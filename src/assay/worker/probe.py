@@ -1,0 +1,109 @@
+"""What PyTorch and its kin say of themselves, asked in a process of its own: importing them is slow and may crash."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from assay.core.checks import check
+
+if TYPE_CHECKING:
+    from assay.core.results import Finding
+
+ASK_WITHIN_S = 120
+PYTORCH = ((2, 11), (2, 13))
+"""The versions of PyTorch that Assay is tested with, first and last."""
+
+
+def ask() -> dict[str, Any]:
+    """Return what a fresh process finds out about torch, CUDA, Triton and Helion."""
+    done = subprocess.run(
+        [sys.executable, "-m", "assay.worker.probe"],
+        capture_output=True,
+        text=True,
+        timeout=ASK_WITHIN_S,
+        check=False,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        last = done.stderr.strip().splitlines()
+        return {"error": last[-1] if last else f"the process ended with {done.returncode}"}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def checks(said: dict[str, Any], *, gpus: int) -> list[Finding]:
+    """Judge what the probe said: is torch there, does it see the GPUs, are Triton and Helion of use."""
+    if "error" in said:
+        return [check("PyTorch can be imported", "no", str(said["error"]), fix=_INSTALL, topic="software")]
+    found = [_torch(said)]
+    if said["torch"] is None or gpus == 0:
+        return found
+    sees = said["devices"]
+    found.append(
+        check(
+            "PyTorch sees every GPU that NVML lists",
+            "yes" if len(sees) == gpus else "no",
+            f"{len(sees)} of {gpus}, built for CUDA {said['cuda']}, cuDNN {said['cudnn']}",
+            fix=None if len(sees) == gpus else "check CUDA_VISIBLE_DEVICES, and that this PyTorch is built for CUDA",
+            topic="software",
+        )
+    )
+    for name, use in (("triton", "the Triton workloads"), ("helion", "tuning with Helion")):
+        here = said[name] is not None
+        fix = None if here else f"pip install {name}{'==1.0.0' if name == 'helion' else ''}"
+        found.append(
+            check(f"{name} is installed ({use})", "yes" if here else "no", said[name], fix=fix, topic="software")
+        )
+    return found
+
+
+_INSTALL = "pip install 'gpu-assay[torch]'"
+
+
+def _torch(said: dict[str, Any]) -> Finding:
+    version = said["torch"]
+    if version is None:
+        return check("PyTorch is installed", "no", "only the numpy workloads can run", fix=_INSTALL, topic="software")
+    number = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    tested = PYTORCH[0] <= number <= PYTORCH[1]
+    span = " to ".join(".".join(map(str, edge)) for edge in PYTORCH)
+    return check(
+        f"PyTorch is a version that Assay is tested with ({span})",
+        "yes" if tested else "unsure",
+        version,
+        fix=None if tested else f"pip install 'torch>={PYTORCH[0][0]}.{PYTORCH[0][1]}'",
+        topic="software",
+    )
+
+
+def _version(module: str) -> str | None:
+    try:
+        found: object = getattr(importlib.import_module(module), "__version__", None)
+    except ImportError:
+        return None
+    return str(found) if found else None
+
+
+def main() -> int:
+    """Print what can be found out, as one line of JSON."""
+    said: dict[str, Any] = {"torch": _version("torch"), "cuda": None, "cudnn": None, "devices": []}
+    if said["torch"] is not None:
+        import torch
+
+        said["cuda"] = torch.version.cuda
+        said["cudnn"] = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        said["devices"] = [torch.cuda.get_device_name(index) for index in range(count)]
+    said |= {name: _version(name) for name in ("triton", "helion")}
+    print(json.dumps(said))  # noqa: T201 - the answer to the parent
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What others do is judged against what a measurement bears."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assay.core.plan import Method, Role, Subject, Trial
+from assay.launch import watch
+from assay.machine.quiet import disturbance, look_for
+from assay.machine.strangers import Process, Snapshot
+from assay.machine.vendor import GpuProcess
+from tests.machines import machine
+from tests.running import function, quickly, role
+
+if TYPE_CHECKING:
+    from tests.conftest import StartPython
+    from tests.running import Measure
+
+OUTSIDER = 999_999_999
+
+
+def looks(outside_s: float, steal_s: float = 0.0, on_gpu: tuple[GpuProcess, ...] = ()) -> tuple[Snapshot, Snapshot]:
+    """Return two looks ten seconds apart, between which an outsider used so much CPU time."""
+    before = Snapshot(at_s=0, processes=(Process(pid=OUTSIDER, start_ticks=1, parent=1, name="hog", own_s=0),))
+    used = Process(pid=OUTSIDER, start_ticks=1, parent=1, name="hog", own_s=outside_s)
+    idle_s = 20 - outside_s - steal_s
+    after = Snapshot(at_s=10, busy_s=outside_s, idle_s=idle_s, steal_s=steal_s, processes=(used,), gpu_processes=on_gpu)
+    return before, after
+
+
+def test_a_quiet_machine_gives_no_cause_for_complaint() -> None:
+    assert disturbance(*looks(0.5), cpus=2).complaints == ()
+
+
+def test_load_from_outside_is_complained_of_with_its_name() -> None:
+    seen = disturbance(*looks(8.0), cpus=2)
+    assert seen.outside_cores == pytest.approx(0.8)
+    assert seen.complaints == ("others used 0.80 cores, most of it hog",)
+    assert seen.busiest == (f"hog (process {OUTSIDER}): 0.80 cores",)
+
+
+def test_time_taken_by_the_hypervisor_is_complained_of() -> None:
+    assert disturbance(*looks(0.0, steal_s=2.0), cpus=2).complaints == (
+        "the hypervisor took 10.0% of the CPU time away",
+    )
+
+
+def test_strangers_on_a_gpu_matter_only_if_it_is_one_of_ours() -> None:
+    stranger = GpuProcess(gpu="GPU-a", pid=OUTSIDER, memory_mib=512.0, name="train")
+    assert disturbance(*looks(0.0, on_gpu=(stranger,)), cpus=2, gpus=("GPU-b",)).complaints == ()
+    (complaint,) = disturbance(*looks(0.0, on_gpu=(stranger,)), cpus=2, gpus=("GPU-a",)).complaints
+    assert complaint == f"other processes are on the GPU: train ({OUTSIDER}, 512 MiB)"
+
+
+def test_our_own_work_is_no_disturbance(measure: Measure) -> None:
+    outcome = measure(role("cpu:0", function("fine")), method=quickly(duration_s=1.0))
+    assert outcome.disturbance is not None
+    assert outcome.disturbance.outside_cores is not None
+    assert not any("assay.worker" in who for who in outcome.disturbance.busiest)
+
+
+def a_trial(policy: str) -> Trial:
+    subject = Subject(workload="w", impl="numpy")
+    only = Role(name="cpu:0", subjects=(subject,), devices=("cpu:0",))
+    return Trial.model_validate({"block": "b", "roles": (only,), "method": Method(duration_s=1), "strangers": policy})
+
+
+def test_the_policies_warn_refuse_and_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy, quiet = disturbance(*looks(8.0), cpus=2), disturbance(*looks(0.0), cpus=2)
+    heard = iter([noisy, noisy, quiet])
+    monkeypatch.setattr(watch, "look_for", lambda *_, **__: next(heard))
+    assert watch.Watch.over(machine(), a_trial("warn")).refusal() is None
+    refused = watch.Watch.over(machine(), a_trial("refuse")).refusal()
+    assert refused == "it is not quiet here: others used 0.80 cores, most of it hog"
+    assert watch.Watch.over(machine(), a_trial("wait")).refusal() is None
+    assert list(heard) == []
+
+
+def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "look_for", lambda *_, **__: disturbance(*looks(8.0), cpus=2))
+    monkeypatch.setattr(watch, "WAIT_AT_MOST_S", 0.0)
+    refused = watch.Watch.over(machine(), a_trial("wait")).refusal()
+    assert refused is not None
+    assert "stayed so" in refused
+
+
+def test_a_real_hog_that_is_not_ours_is_heard(start_python: StartPython) -> None:
+    adopted = start_python(
+        "import os, sys\n"
+        "if os.fork():\n    sys.exit(0)\n"
+        "print(os.getpid(), flush=True)\n"
+        "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end:\n    pass\n"
+    )
+    assert adopted.stdout is not None
+    hog = int(adopted.stdout.readline())
+    adopted.wait()
+    try:
+        seen = look_for(1.0, cpus=len(os.sched_getaffinity(0)))
+        assert any(f"process {hog}" in who for who in seen.busiest)
+        assert seen.complaints
+    finally:
+        os.kill(hog, 9)
