@@ -63,6 +63,13 @@ def forgets_a_child(done=[]):
     if not done:
         done.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
 
+def forgets_a_nameless_child(done=[]):
+    if not done:
+        done.append(subprocess.Popen(["setsid", "sleep", "1003"], env={"PATH": os.environ["PATH"]}))
+
+def moves_to_other_cores():
+    os.sched_setaffinity(0, range(os.cpu_count()))
+
 async def never_awaited():
     return 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -146,11 +147,9 @@ def test_a_resumed_run_takes_the_same_steps_as_an_undisturbed_one(
     for stop_after in stops:
         launcher = ComputedLauncher(stop_after=stop_after)
         finished = {r.trial for r in disturbed.records() if is_finished(disturbed, r)}
-        with pytest.raises(Stopped):
+        with contextlib.suppress(Stopped):
             walk(disturbed, launcher)
         assert not finished & set(launcher.measured), "a finished block was measured again"
-        if len(disturbed.records()) >= 18:
-            break
     assert walk(disturbed, ComputedLauncher()) == answer
     assert decided(disturbed) == decided(undisturbed)
     assert [r.trial for r in disturbed.records()] == [r.trial for r in undisturbed.records()]

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
     from assay.store.runs import RunFolder
 
+FLOOR_US = 20.0
+"""Reading the clock around a single call costs it up to 0.3 µs: over one percent of anything shorter."""
+
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -153,10 +156,19 @@ def _record(trial: Trial, attempt: int, outcome: Outcome, folder: RunFolder, mac
         gpus_after=outcome.gpus_after,
         status=outcome.status,
         reason=outcome.reason,
-        notes=tuple(outcome.notes),
+        notes=(*outcome.notes, *floor_notes(outcome.series)),
         stderr_tail=outcome.stderr_tail,
         origin="fake" if machine.has_fake_driver and "cuda" in " ".join(trial.devices) else "real",
     )
+
+
+def floor_notes(raw: list[RawSeries]) -> list[str]:
+    """Return a warning where single calls were timed that are so short that reading the clock counts in them."""
+    timed = [s for s in raw if s.quantity == "call_us" and s.calls_per_sample == 1 and s.data]
+    if any(float(np.median(np.frombuffer(s.data))) < FLOOR_US for s in timed):
+        said = f"single calls shorter than {FLOOR_US:g} µs were timed, and reading the clock counts in them"
+        return [f"{said}; without --benchmark-runs they are timed in groups"]
+    return []
 
 
 def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:

@@ -45,12 +45,12 @@ CASES = [
     (["run", "--metric", "x=(", "--", "true"], 2, "not a regular expression"),
     (["run", "--metric", "x=y", "--", "true"], 2, "needs a group"),
     (["run", "gone.py:work"], 2, "gone.py cannot be read"),
-    (["run", "bad.py:fime"], 2, "or fine or"),
+    (["run", "bad.py:segfalt"], 2, "Did you mean segfault"),
     (["run", "no_such_module:work"], 2, "no module 'no_such_module'"),
     (["run", "softmax", "--options", "gone.yaml"], 2, "gone.yaml"),
     (["run", "softmax", "--no-such-flag"], 2, "No such option"),
-    (["report", "nowhere"], 2, "not a run folder"),
-    (["resume", "nowhere"], 2, "not a run folder"),
+    (["report", "nowhere"], 2, "nowhere is not there; no run yet?"),
+    (["resume", "nowhere"], 2, "nowhere is not there; no run yet?"),
 ]
 
 

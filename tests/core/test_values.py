@@ -213,6 +213,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "settings": {"power_limit_w": 300},
             "placed_with": ("cpu:0", "cpu:1"),
             "cpu_groups": 2,
+            "strangers": "refuse",
             "cooldown_s": 1.0,
             "seed": 1,
         },
@@ -231,6 +232,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "params": {"rows": 4.0},
             "config": {},
             "command": Command(argv=("true",)),
+            "digest": "abc",
             "source": Source(checkout="a", interpreter="b"),
         },
     }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.core.plan import Command, Subject
+from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
 
 if TYPE_CHECKING:
@@ -61,6 +64,35 @@ def test_a_child_that_a_worker_forgot_does_not_survive_it(measure: Measure, assa
     assert survivors(assay_home) == []
 
 
+def test_a_child_without_our_mark_does_not_survive_either(measure: Measure) -> None:
+    outcome = measure(role("cpu:0", function("forgets_a_nameless_child")))
+    assert outcome.status == "ok", outcome.reason
+    running = subprocess.run(["pgrep", "-f", "^sleep 1003$"], capture_output=True, check=False)
+    assert running.stdout == b""
+
+
+def test_work_that_moves_itself_to_other_cores_was_not_isolated(measure: Measure) -> None:
+    outcome = measure(role("cpu:0", function("moves_to_other_cores"), isolation="full"))
+    (evidence,) = outcome.evidence
+    assert (evidence.isolation_asked, evidence.isolation_held) == ("full", "none")
+    assert "the work itself moved from cores" in evidence.isolation_notes[-1]
+
+
+def test_a_function_that_changed_since_it_was_planned_is_refused(measure: Measure, workplace: Path) -> None:
+    subject = registry.subject("bad.py:fine", device_kind="cpu")
+    assert measure(role("cpu:0", subject)).status == "ok"
+    (workplace / "bad.py").write_text("def fine():\n    return 2\n")
+    outcome = measure(role("cpu:0", subject))
+    assert outcome.status == "refused"
+    assert outcome.reason == "cpu:0: bad.py:fine has changed since this run was planned; start a new run for it"
+
+
+def test_nothing_temporary_is_left_behind(measure: Measure, workplace: Path) -> None:
+    command = Subject(workload="true", impl="command", command=Command(argv=("true",)))
+    assert measure(role("cpu:0", command)).status == "ok"
+    assert list((workplace / "scratch").iterdir()) == []
+
+
 def test_the_others_go_on_when_one_of_several_dies(measure: Measure) -> None:
     outcome = measure(role("good", function("fine")), role("bad", function("segfault")), schedule="together")
     assert outcome.status == "failed"
@@ -76,7 +108,6 @@ def test_no_lease_is_left_after_a_trial(measure: Measure, assay_home: Path) -> N
 
 
 def test_a_wrong_result_publishes_no_time(measure: Measure, workplace: Path) -> None:
-    from assay.core.plan import Subject
     from assay.workloads.softmax_numpy import WORKLOAD
 
     params = WORKLOAD.defaults() | {"distribution": "no such thing"}

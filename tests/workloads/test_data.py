@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +7,6 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.workloads import data
-
-if TYPE_CHECKING:
-    from assay.core.values import Params
 
 seeds = st.integers(min_value=0, max_value=2**63)
 drawn = st.sampled_from(["normal", "uniform"])
@@ -57,35 +52,3 @@ def test_an_unknown_distribution_is_refused_with_the_nearest_name() -> None:
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(BadInput, match="seed is zero or more, not -1"):
         data.normal((2,), "float32", -1)
-
-
-@pytest.mark.parametrize("value", [0, -3, True, 2.0, "8", None])
-def test_a_size_that_is_not_a_positive_whole_number_is_refused(value: float | str | None) -> None:
-    with pytest.raises(BadInput, match=r"^rows is a whole number of at least 1, not "):
-        data.size({"rows": value}, "rows")
-
-
-def test_a_flag_is_a_yes_or_no_and_nothing_else() -> None:
-    assert data.flag({"causal": True}, "causal") is True
-    with pytest.raises(BadInput, match=r"^causal is true or false, not 1\.$"):
-        data.flag({"causal": 1}, "causal")
-
-
-def test_block_sizes_keep_their_order_and_are_clipped_to_the_problem_without_repeats() -> None:
-    assert data.block_sizes((128, 32, 256), 256) == (128, 32, 256)
-    assert data.block_sizes((128, 32, 256), 100) == (100, 32)
-    assert data.block_sizes((128, 32, 256), 7) == (7,)
-
-
-def test_a_configuration_takes_what_it_leaves_out_from_the_default() -> None:
-    default: Params = {"block_q": 64, "layout": "bhsd"}
-    assert data.complete(None, default) == default
-    assert data.complete({}, default) == default
-    assert data.complete({"layout": "bshd"}, default) == {"block_q": 64, "layout": "bshd"}
-
-
-def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(
-        BadInput, match=r"^'blok_q' is not a setting here; there are block_q, layout\. Did you mean block_q\?$"
-    ):
-        data.complete({"blok_q": 8}, {"block_q": 64, "layout": "bhsd"})

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.workloads import data, flash_attention_numpy
-from assay.workloads.flash_attention_numpy import WORKLOAD, Problem, Scratch, Tiling, key_blocks, laid_out
+from assay.workloads.flash_attention_numpy import WORKLOAD, Scratch, Tiling, key_blocks, laid_out
+from assay.workloads.problems import Attention
 
 if TYPE_CHECKING:
     from assay.core.results import Check
@@ -144,8 +145,8 @@ def test_blocks_never_exceed_the_sequence_and_no_configuration_comes_twice(seque
 @given(sequence=sides)
 def test_causal_flop_counts_exactly_the_pairs_under_the_mask(sequence: int) -> None:
     pairs = int(np.tri(sequence).sum())
-    assert Problem(3, 2, sequence, 8, causal=True, dtype="float32").flop == 4 * 3 * 2 * pairs * 8
-    assert Problem(3, 2, sequence, 8, causal=False, dtype="float32").flop == 4 * 3 * 2 * sequence**2 * 8
+    assert Attention(3, 2, sequence, 8, causal=True, dtype="float32").flop == 4 * 3 * 2 * pairs * 8
+    assert Attention(3, 2, sequence, 8, causal=False, dtype="float32").flop == 4 * 3 * 2 * sequence**2 * 8
 
 
 def test_bytes_are_three_inputs_read_and_one_output_written() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.workloads import data, reference, softmax_numpy
-from assay.workloads.softmax_numpy import WORKLOAD, Problem, Scratch, Tiling
+from assay.workloads.problems import Softmax
+from assay.workloads.softmax_numpy import WORKLOAD, Scratch, Tiling
 
 if TYPE_CHECKING:
     from assay.core.results import Check
@@ -56,7 +57,7 @@ def test_inputs_far_beyond_the_range_of_exp_do_not_overflow(seed: int, layout: s
     x = data.normal((6, 30), "float32", seed) * np.float32(1e4)
     tiling = Tiling(4, 7, layout)
     out = np.zeros_like(x)
-    softmax_numpy.softmax(x, out, Scratch.of(Problem(6, 30, "float32"), tiling), tiling)
+    softmax_numpy.softmax(x, out, Scratch.of(Softmax(6, 30, "float32"), tiling), tiling)
     assert reference.check(out, reference.softmax(x), "float32").passed
 
 

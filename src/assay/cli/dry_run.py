@@ -31,7 +31,8 @@ def show(experiment: Experiment[Any], options: Value, machine: Machine, *, as_js
     if as_json:
         click.echo(json.dumps(_as_data(step, machine), indent=2, ensure_ascii=False))
         return 0
-    click.echo(f"First block: {step.name} ({step.why}), {len(step.trials)} trials")
+    count = len(step.trials)
+    click.echo(f"First block: {step.name} ({step.why}), {count} trial{'' if count == 1 else 's'}")
     for trial in step.trials:
         click.echo(f"  {describe(trial)}: {trial.method.duration_s:g} s, up to {trial.restarts} restarts")
         for line in _placed(trial, machine):

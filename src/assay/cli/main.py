@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from assay._version import __version__
-from assay.core.errors import EXIT_DEFECT, EXIT_DONE, AssayError, BadInput, Stopped, nearest
+from assay.core.errors import EXIT_DEFECT, EXIT_DONE, AssayError, BadInput, MachineCannot, Stopped, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,22 +65,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code, having told the user what went wrong."""
     try:
         code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "assay", standalone_mode=False)
-        return code if isinstance(code, int) else EXIT_DONE
-    except AssayError as error:
-        return _say(str(error), error.exit_code)
-    except click.UsageError as error:
-        return _say(error.format_message(), BadInput.exit_code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        return _say("Stopped.", Stopped.exit_code)
+        sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
-    except Exception as error:  # noqa: BLE001 - the last net: what falls into it is our defect, and is kept
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last net: each is told in a sentence
+        sentence, code = _told(error)
+        click.echo(sentence, err=True)
+    return code if isinstance(code, int) else EXIT_DONE
+
+
+def _told(error: BaseException) -> tuple[str, int]:
+    """Return what to say of an error, and its exit code; what nobody foresaw is our defect, and is kept."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message(), BadInput.exit_code
+    if isinstance(error, AssayError):
+        sentence, code = str(error), error.exit_code
+    elif isinstance(error, click.UsageError):
+        sentence, code = error.format_message(), BadInput.exit_code
+    elif isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+        sentence, code = "Stopped.", Stopped.exit_code
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        sentence, code = "The disk is full: the output could not be written.", MachineCannot.exit_code
+    else:
         from assay.cli.defect import report
 
-        return _say(report(error), EXIT_DEFECT)
-
-
-def _say(sentence: str, code: int) -> int:
-    click.echo(f"assay: {sentence}", err=True)
-    return code
+        sentence, code = report(error), EXIT_DEFECT
+    return f"assay: {sentence}", code

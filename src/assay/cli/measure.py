@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.cli import show
-from assay.core.errors import AssayError, MachineCannot, Stopped
+from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
+from assay.core.home import home
 from assay.launch.agent import serve
 from assay.launch.hub import Hub
 from assay.launch.local import LocalStarter
@@ -16,7 +17,7 @@ from assay.launch.trial import Launcher
 from assay.machine.model import differences
 from assay.runner import run
 from assay.store.plan import Plan
-from assay.store.runs import RunFolder
+from assay.store.runs import Busy, RunFolder
 from assay.worker.rendezvous import Torchrun
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from assay.experiments.base import Experiment
     from assay.launch.crew import Starter
     from assay.machine.model import Machine
+    from assay.runner import Result
 
 
 def begin(
@@ -35,6 +37,7 @@ def begin(
     place = Torchrun.found()
     if place is not None and place.rank > 0:
         return serve(place)
+    home()
     plan = Plan(
         experiment=experiment.name,
         options=options.as_json(),
@@ -65,9 +68,20 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
             found = run(experiment, folder, machine, Launcher(machine, starter), progress)
             if isinstance(starter, Hub):
                 starter.exit_code = found.exit_code
-    except (Stopped, MachineCannot) as error:
+    except Busy:
+        raise
+    except (Stopped, MachineCannot, BadInput) as error:
         raise _with_the_way_on(error, folder) from error
-    return show.result(found, folder.path, as_json=as_json)
+    return shown(found, folder.path, as_json=as_json)
+
+
+def shown(found: Result, folder: Path, *, as_json: bool) -> int:
+    """Show a result; whoever is too impatient for the report is told that nothing is lost."""
+    try:
+        return show.result(found, folder, as_json=as_json)
+    except KeyboardInterrupt:
+        way_on = f"`assay report {show.short(folder)}` draws it"
+        raise Stopped(f"Stopped while the report was drawn; everything measured is kept, and {way_on}.") from None
 
 
 @contextmanager
@@ -82,6 +96,10 @@ def _starter(place: Torchrun | None, run_folder: Path, cwd: Path) -> Iterator[St
 
 def _with_the_way_on(error: AssayError, folder: RunFolder) -> AssayError:
     """Return the same error, saying also what is kept and how to go on."""
+    if not folder.path.exists():
+        return MachineCannot(f"The run folder {folder.path} is gone, and with it what was measured.")
+    if isinstance(error, BadInput):
+        return error
     kept = len(folder.records())
     trials = f"{kept} trial{'' if kept == 1 else 's'}"
     sentence = str(error).rstrip(".")

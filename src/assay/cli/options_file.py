@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from assay.experiments.run.plan import RunOptions
 
 
+BESIDE_A_PLAN = {"file", "output_dir", "as_json", "dry_run", "name_host"}
+
+
 def merged(ctx: click.Context, given: dict[str, Any], file: Path) -> dict[str, Any]:
     """Return the options with those of a file filled in; what was said on the command line wins."""
     content = read_json(file) if file.suffix == ".json" else read_yaml(file)
     if not isinstance(content, dict):
         raise BadInput(f"{file} holds no options: it must map option names to values.")
     if "experiment" in content and "options" in content:
+        _nothing_beside(ctx, file)
         return {**given, "options": _planned(content["options"], file)}
     parameters = {_plain(name): p for p in ctx.command.params for name in (*p.opts, p.name or "")}
     filled = dict(given)
@@ -35,6 +39,18 @@ def merged(ctx: click.Context, given: dict[str, Any], file: Path) -> dict[str, A
         if ctx.get_parameter_source(str(parameter.name)) != ParameterSource.COMMANDLINE:
             filled[str(parameter.name)] = _read(ctx, parameter, value, f"{file}: {name}")
     return filled
+
+
+def _nothing_beside(ctx: click.Context, file: Path) -> None:
+    """A plan is whole: say so when the command line wants to change a part of it."""
+    said = [
+        max(parameter.opts, key=len)
+        for parameter in ctx.command.params
+        if parameter.name not in BESIDE_A_PLAN
+        and ctx.get_parameter_source(str(parameter.name)) == ParameterSource.COMMANDLINE
+    ]
+    if said:
+        raise BadInput(f"{file} is the whole plan of a run; {', '.join(said)} cannot change it.")
 
 
 def _plain(name: str) -> str:

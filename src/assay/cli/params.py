@@ -67,8 +67,11 @@ class Listed(click.Option):
 
     def process_value(self, ctx: click.Context, value: object) -> tuple[str, ...]:
         """Return the items, in order."""
-        given = super().process_value(ctx, value)
-        return self.items(tuple(given) if given is not None else ())
+        given = tuple(super().process_value(ctx, value) or ())
+        found = self.items(given)
+        if given and not found:
+            raise BadInput(f"{self.opts[0]} names nothing.")
+        return found
 
 
 class Verb(click.Command):

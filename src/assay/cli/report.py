@@ -17,10 +17,13 @@ def command(run: Path, as_json: bool) -> int:
 
     RUN is a run folder; without it, the latest under ./runs.
     """
-    from assay.cli import show
+    from assay.cli.measure import shown
+    from assay.core.errors import MachineCannot
     from assay.experiments.registry import find
     from assay.runner import conclude
     from assay.store.runs import RunFolder
 
     folder = RunFolder.open(run)
-    return show.result(conclude(find(folder.plan.experiment), folder), folder.path, as_json=as_json)
+    if not folder.records():
+        raise MachineCannot(f"{run} holds no record yet; `assay resume {run}` measures.")
+    return shown(conclude(find(folder.plan.experiment), folder), folder.path, as_json=as_json)

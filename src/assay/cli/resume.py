@@ -33,4 +33,8 @@ def command(run: Path, as_json: bool) -> int:
         os.chdir(folder.plan.cwd)
     except OSError as error:
         raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
-    return measure.go_on(experiment, folder, detect(name_host=folder.machine.hostname is not None), as_json=as_json)
+    before = len(folder.decisions())
+    code = measure.go_on(experiment, folder, detect(name_host=folder.machine.hostname is not None), as_json=as_json)
+    if len(folder.decisions()) == before:
+        click.echo("Nothing was left to measure.", err=True)
+    return code

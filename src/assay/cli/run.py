@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from assay.experiments.run.plan import RunOptions
     from assay.machine.model import Machine
 
+DURATION_S = 10.0
 QUICK_DURATION_S = 2.0
 QUICK_RESTARTS = 2
 SHORTEST_TRIAL_S = 0.1
@@ -41,7 +42,7 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
     show_default=True,
     help="When others are busy before a trial.",
 )
-@click.option("--duration", type=Duration(), default="10", show_default=True, help="Per trial, restarts included.")
+@click.option("--duration", type=Duration(), help="Per trial, restarts included.  [default: 10 s]")
 @click.option("--budget", type=Duration(), help="For the whole run; shortens the trials to fit.")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How often everything.")
@@ -61,14 +62,14 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    r"""Time workloads, your own functions or any command.
+    """Time workloads, your own functions or any command.
 
     \b
     assay run softmax gemm
     assay run softmax --device cpu --mode concurrent --isolation full
     assay run path/to/file.py:function
     assay run --metric 'loss=loss ([0-9.]+)' -- python train.py
-    """
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import dry_run, measure, options_file
     from assay.experiments.run import EXPERIMENT
     from assay.machine.detect import detect
@@ -93,8 +94,8 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
 
     devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
     exact = given["benchmark_runs"] is not None
+    duration = given["duration"] or (QUICK_DURATION_S if given["quick"] else DURATION_S)
     ranks = rank_count(given["ranks"])
-    duration = min(given["duration"], QUICK_DURATION_S) if given["quick"] else given["duration"]
     restarts = given["restarts"] or (1 if exact else QUICK_RESTARTS if given["quick"] else 5)
     kind = devices[0].partition(":")[0]
     chosen = subjects(given, command_line, kind)
@@ -159,7 +160,8 @@ def subjects(given: dict[str, Any], command_line: tuple[str, ...], device_kind: 
     if given["metrics"]:
         raise BadInput("--metric reads the output of a command; there is none behind --.")
     params = dict(parameter(text) for text in given["params"])
-    return tuple(registry.subject(name, device_kind=device_kind, given=params) for name in dict.fromkeys(names))
+    chosen = [registry.subject(name, device_kind=device_kind, given=params) for name in names]
+    return tuple({(s.workload, s.impl): s for s in chosen}.values())
 
 
 def parameter(text: str) -> tuple[str, str]:
@@ -181,6 +183,9 @@ def command_subject(command_line: tuple[str, ...], metrics: tuple[str, ...]) -> 
     if shutil.which(command_line[0]) is None:
         raise BadInput(f"There is no command {command_line[0]!r} to be found.")
     read = [read_metric(text) for text in metrics]
+    twice = {name for name, _ in read if [n for n, _ in read].count(name) > 1}
+    if twice:
+        raise BadInput(f"The same metric is named twice: {', '.join(sorted(twice))}.")
     return Subject(
         workload=shlex.join(command_line),
         impl="command",

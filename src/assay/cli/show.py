@@ -43,7 +43,7 @@ def progress() -> Iterator[PlainProgress]:
 def short(path: Path) -> str:
     """Return a path as the user would type it from here."""
     here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    return str(path.relative_to(here)) if here != Path("/") and path.is_relative_to(here) else str(path)
 
 
 def result(found: Result, folder: Path, *, as_json: bool) -> int:

@@ -52,13 +52,14 @@ class Subject(Value):
     params: Params = Field(default_factory=dict)
     config: Params | None = None
     command: Command | None = None
+    digest: str | None = Field(default=None, description="Of the file a function is in, as it was planned.")
     source: Source | None = None
 
     @property
     def label(self) -> str:
-        """The name shown to people: ``softmax@numpy``, ``file.py:function``, or the beginning of a command."""
+        """The name shown to people: ``softmax@numpy``, ``folder/file.py:function``, or the beginning of a command."""
         if self.impl == "python":
-            return self.workload.rpartition("/")[2]
+            return "/".join(self.workload.split("/")[-2:])
         if self.impl == "command":
             return self.workload if len(self.workload) <= LONGEST_LABEL else f"{self.workload[: LONGEST_LABEL - 1]}…"
         return f"{self.workload}@{self.impl}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from assay.core.plan import Isolation
 from assay.core.values import SCHEMA_VERSION, Params, Value
@@ -21,9 +21,9 @@ class Estimate(Value):
     ``low`` and ``high`` are null when too little was measured to say how sure the value is.
     """
 
-    value: float
-    low: float | None
-    high: float | None
+    value: FiniteFloat
+    low: FiniteFloat | None
+    high: FiniteFloat | None
     unit: str
     scope: Scope
     method: str
@@ -165,7 +165,7 @@ class Disturbance(Value):
 class Record(Value):
     """One trial, measured once; appended and synced as it ends."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     trial: str
     block: str
     attempt: int = Field(ge=1)

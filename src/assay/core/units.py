@@ -53,7 +53,7 @@ def parse_fraction(text: str) -> float:
     except ValueError:
         raise BadInput(f"{text!r} is not a percentage; write 1% or 0.01.") from None
     if not 0 < value < 1:
-        raise BadInput(f"{text!r} is out of range; a precision lies between 0 and 100 %.")
+        raise BadInput(f"{text!r} is out of range; for five percent write 5% or 0.05.")
     return value
 
 
@@ -73,9 +73,11 @@ def significant(value: float, digits: int = 4) -> str:
 
 def format_time(microseconds: float) -> str:
     """Write a time in the unit that reads best: 1.234 ms rather than 1234 µs."""
-    for scale, unit in ((1.0, "µs"), (1e3, "ms")):
+    if microseconds == 0 or not math.isfinite(microseconds):
+        return f"{significant(microseconds)} µs"
+    for scale, unit in ((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")):
         written = significant(microseconds / scale)
-        if abs(float(written)) < 1000 or not math.isfinite(microseconds):
+        if abs(float(written)) < 1000:
             return f"{written} {unit}"
     return f"{significant(microseconds / 1e6)} s"
 

@@ -22,6 +22,7 @@ from assay.isolation.bind import environment
 from assay.launch.fate import describe_end, oom_kills
 from assay.launch.ranks import is_torchrun_variable, rank_environment
 from assay.worker import protocol as say
+from assay.workloads.command import SCRATCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,15 +58,17 @@ class LocalWorker:
         self._decoder = say.Decoder()
         self._oom_kills = oom_kills()
         token = leases.new_id()
+        scratch = run_folder.absolute() / "scratch" / token
         self._lease = leases.take(
             "process",
             f"worker {errand.seat.name} of trial {errand.trial}",
-            "assay.core.processes:kill_marked",
-            {"token": token},
+            "assay.launch.undo:end_worker",
+            {"token": token, "scratch": str(scratch)},
         )
         try:
             self.socket, theirs = socket.socketpair()
             with theirs, _opened(self._log) as log:
+                scratch.mkdir(parents=True)
                 self.born_ns = time.perf_counter_ns()
                 self._process = subprocess.Popen(
                     [_interpreter(errand), "-P", "-m", "assay.worker.main", str(theirs.fileno()), str(os.getpid())],
@@ -73,7 +76,7 @@ class LocalWorker:
                     stdout=log,
                     stderr=log,
                     cwd=cwd,
-                    env={**_environment(errand, ranks), **marks(token)},
+                    env={**_environment(errand, ranks), **marks(token), SCRATCH: str(scratch)},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )

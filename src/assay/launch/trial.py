@@ -41,6 +41,10 @@ class Launcher:
         outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
         placements = placements_of(self.machine, trial)
         outcome.notes.extend(dict.fromkeys(note for p in placements.values() for note in p.notes))
+        most = len(self.machine.cpus)
+        outcome.notes.extend(
+            f"{role.ranks} ranks of {role.name} share {most} CPUs" for role in trial.roles if role.ranks > most
+        )
         watch = Watch.over(self.machine, trial)
         refusal = watch.refusal()
         if refusal is not None:

@@ -142,7 +142,7 @@ class Link(Value):
 class Machine(Value):
     """What is here, as this process sees it. The content of ``machine.json``."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     host: str = Field(description="A hash that tells hosts apart without naming them.")
     boot_id: str
     hostname: str | None = Field(default=None, description="Only when the user asked for it.")

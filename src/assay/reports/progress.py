@@ -6,6 +6,7 @@ not by a thread that turns: whoever waits for a measurement must not disturb it.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -36,7 +37,8 @@ class PlainProgress:
         """Say which block begins, and how long all may still take."""
         self._in_block, self._done = len(block.trials), 0
         left = f", at most {format_span(block.left_s)} left" if block.left_s is not None else ""
-        self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {len(block.trials)} trials{left}")
+        trials = f"{len(block.trials)} trial{'' if len(block.trials) == 1 else 's'}"
+        self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {trials}{left}")
 
     def trial(self, trial: Trial) -> None:
         """Say which trial begins."""
@@ -52,7 +54,8 @@ class PlainProgress:
         """Nothing is left on the screen."""
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        with contextlib.suppress(OSError):  # a log that cannot be written must not end the measurement
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):
@@ -103,8 +106,9 @@ class LiveProgress(PlainProgress):
         self._write("\r\x1b[2K")
 
     def _write(self, text: str) -> None:
-        self._console.file.write(text)
-        self._console.file.flush()
+        with contextlib.suppress(OSError):
+            self._console.file.write(text)
+            self._console.file.flush()
 
 
 def describe(trial: Trial) -> str:

@@ -35,7 +35,8 @@ _ASCII = str.maketrans(
         **dict.fromkeys("–−─━", "-"),
         **dict.fromkeys("│┃", "|"),
         **dict.fromkeys("╭╮╰╯┌┐└┘", "+"),
-        **dict(zip("✓✗×…◂▸µ±", "+xx~<>u+", strict=True)),
+        **dict(zip("✓✗×…◂▸µ", "+xx~<>u", strict=True)),
+        "±": "+/-",
     }
 )
 

@@ -10,7 +10,7 @@ from assay.core.values import SCHEMA_VERSION, Value
 class Plan(Value):
     """The content of ``plan.json``."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = Field(default=SCHEMA_VERSION, le=SCHEMA_VERSION)
     experiment: str
     options: dict[str, JsonValue]
     seed: int

@@ -32,6 +32,10 @@ LATEST = "latest"
 ValueT = TypeVar("ValueT", bound=Value)
 
 
+class Busy(MachineCannot):
+    """Another process measures into this folder."""
+
+
 class Decision(Value):
     """One line of ``blocks.jsonl``: what was decided next, and which attempt at it this is."""
 
@@ -65,7 +69,8 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open a run that is there, by its folder or by a `latest` that points to it."""
         if not (path / "plan.json").is_file():
-            raise BadInput(f"{path} is not a run folder: it holds no plan.json.")
+            there = "is not a run folder: it holds no plan.json" if path.exists() else "is not there; no run yet?"
+            raise BadInput(f"{path} {there}".rstrip(".") + ("." if path.exists() else ""))
         plan, machine = _read(path / "plan.json", Plan), _read(path / "machine.json", Machine)
         return cls(path.resolve(), plan, machine)
 
@@ -78,7 +83,7 @@ class RunFolder:
             locked(file.fileno(), wait=False) as mine,
         ):
             if not mine:
-                raise MachineCannot(f"{self.path} is being measured by another process at this moment.")
+                raise Busy(f"{self.path} is being measured by another process at this moment.")
             yield
 
     def decisions(self) -> list[Decision]:
@@ -87,7 +92,9 @@ class RunFolder:
 
     def decide(self, block: Block) -> int:
         """Write down what is measured next; return which attempt at it this is."""
-        attempt = 1 + sum(decision.block.name == block.name for decision in self.decisions())
+        attempts = [d.attempt for d in self.decisions() if d.block.name == block.name]
+        attempts += [r.attempt for r in self.all_records() if r.block == block.name]
+        attempt = 1 + max(attempts, default=0)
         decision = Decision(block=block, attempt=attempt, decided_at=datetime.now(UTC).isoformat(timespec="seconds"))
         append_line(self.path / "blocks.jsonl", decision.model_dump_json())
         return attempt
@@ -103,9 +110,15 @@ class RunFolder:
         return Records([r for r in self.all_records() if latest.get(r.block) == r.attempt], self.path)
 
     def finished(self, block: Block) -> list[Record] | None:
-        """Return a block's records if all its trials were measured without failure, else null."""
+        """Return a block's records if all its trials were measured without failure and their samples are there."""
         wanted = {trial.id for trial in block.trials}
-        found = {r.trial: r for r in self.records() if r.block == block.name and r.status != "failed"}
+        found = {
+            record.trial: record
+            for record in self.records()
+            if record.block == block.name
+            and record.status != "failed"
+            and all((self.path / series.file).is_file() for series in record.series)
+        }
         return [found[trial.id] for trial in block.trials] if wanted == set(found) else None
 
     def keep_samples(self, trial: str, attempt: int, raw: list[RawSeries]) -> tuple[Series, ...]:

@@ -12,7 +12,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
-from assay.core.lifeline import die_with_parent
+from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.isolation.bind import Held, bind, bound_nodes, pages_by_node
 from assay.timing import wall
 from assay.worker import protocol as say
@@ -33,6 +33,7 @@ class Worker:
     def __init__(self, line: say.Line) -> None:
         self._line = line
         self._held = Held("none")
+        self._cores: tuple[int, ...] | None = None
         self._prepared: tuple[Prepared, ...] = ()
         self._timed: tuple[wall.Timed, ...] = ()
         self._calls_per_sample: tuple[int, ...] | None = None
@@ -57,6 +58,7 @@ class Worker:
     def _prepare(self, message: say.Prepare) -> None:
         os.sched_setaffinity(0, message.all_cpus)
         self._held = bind(message.allotment)
+        self._cores = tuple(sorted(os.sched_getaffinity(0)))
         role = message.role
         device = role.device_of(message.rank)
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
@@ -102,7 +104,8 @@ class Worker:
     def _finish(self) -> None:
         for prepared in self._prepared:
             prepared.close()
-        self._line.send(evidence(self._held))
+        end_descendants()
+        self._line.send(evidence(still_held(self._held, self._cores)))
 
 
 def wait_until(moment_ns: int) -> None:
@@ -112,6 +115,14 @@ def wait_until(moment_ns: int) -> None:
         time.sleep(left / 1e9)
     while time.perf_counter_ns() < moment_ns:
         pass
+
+
+def still_held(held: Held, cores: tuple[int, ...] | None) -> Held:
+    """Return the level that held to the end: work that moved itself to other cores was not isolated."""
+    now = tuple(sorted(os.sched_getaffinity(0)))
+    if cores is None or now == cores:
+        return held
+    return Held("none", (*held.notes, f"the work itself moved from cores {list(cores)} to {list(now)}"))
 
 
 def evidence(held: Held) -> say.Finished:
@@ -166,6 +177,7 @@ def main(arguments: Sequence[str]) -> int:
     descriptor, parent = int(arguments[0]), int(arguments[1])
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
+    adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as sock:
         line = say.Line(sock)

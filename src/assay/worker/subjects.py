@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.errors import TrialFailed
+from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import SubjectFacts
 from assay.timing.wall import Timed
 from assay.workloads import command, registry
+from assay.workloads.function import FunctionWorkload
 
 if TYPE_CHECKING:
     from assay.core.plan import Subject
@@ -18,6 +19,8 @@ def prepare(subject: Subject, *, device: str, seed: int) -> Prepared:
     """Put a subject's data in place."""
     if subject.command is not None:
         return command.prepare(subject.command)
+    if subject.digest is not None and FunctionWorkload(subject.workload).digest() != subject.digest:
+        raise MachineCannot(f"{subject.label} has changed since this run was planned; start a new run for it")
     workload = registry.find(subject.workload, subject.impl)
     return workload.prepare(subject.params, subject.config, device=device, seed=seed)
 

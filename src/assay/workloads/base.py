@@ -62,8 +62,11 @@ class Workload(Protocol):
     device_kinds: frozenset[str]
     summary: str
 
-    def defaults(self) -> Params:
-        """Return the parameters and their default values, which also fix their types."""
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return the parameters and their default values, which also fix their types.
+
+        The names and types are the same on every kind of device; sizes may differ, to be work enough for it.
+        """
         ...
 
     def configs(self, params: Params) -> Sequence[Params]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -15,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
-from assay.core.lifeline import die_with_parent
 from assay.workloads.base import Prepared
 
 if TYPE_CHECKING:
     from assay.core.plan import Command, Metric
 
 RESULT_VARIABLE = "ASSAY_RESULT"
+SCRATCH = "ASSAY_SCRATCH"
+"""Names the worker's own folder for temporary files, which goes when the worker goes, however that is."""
 _TAIL_CHARACTERS = 4000
 
 
@@ -46,22 +49,32 @@ def prepare(command: Command) -> Prepared:
 
 def run_once(command: Command) -> dict[str, float]:
     """Run the command to its end; its time, resources and metrics, or a failure that says how it ended."""
-    with tempfile.TemporaryDirectory(prefix="assay-command-") as folder:
+    with tempfile.TemporaryDirectory(prefix="command-", dir=os.environ.get(SCRATCH)) as folder:
         result, output = Path(folder) / "result.json", Path(folder) / "stdout"
         with output.open("wb") as out:
             extras, status = _wait(command, out.fileno(), result)
         printed = output.read_text(encoding="utf-8", errors="replace")
-        if status != 0:
+        try:
+            extras |= _reported(command, status, printed, result)
+        except TrialFailed:
             print(printed[-_TAIL_CHARACTERS:], file=sys.stderr)  # noqa: T201 - into the log of the worker
-            raise TrialFailed(f"the command {_ended(status)}")
-        for metric in command.metrics:
-            extras[metric.name] = find_metric(metric, printed)
-        extras.update(_written(result))
+            raise
     return extras
 
 
+def _reported(command: Command, status: int, printed: str, result: Path) -> dict[str, float]:
+    """Return the numbers that a command printed and wrote; one that ended badly has none."""
+    if status != 0:
+        raise TrialFailed(f"the command {_ended(status)}")
+    return {metric.name: find_metric(metric, printed) for metric in command.metrics} | _written(result)
+
+
 def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], int]:
-    parent = os.getpid()
+    """Run the command; return what it used, and how it ended.
+
+    Linux counts the memory of whoever starts a process into its peak, so a peak that is no higher than ours is not
+    the command's and is left out.
+    """
     begin = time.perf_counter_ns()
     try:
         process = subprocess.Popen(
@@ -69,7 +82,6 @@ def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], i
             stdin=subprocess.DEVNULL,
             stdout=out,
             env={**os.environ, RESULT_VARIABLE: str(result)},
-            preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - the worker of a command has one thread
         )
     except OSError as error:
         raise MachineCannot(f"the command {command.argv[0]!r} cannot be started: {error.strerror}") from None
@@ -80,14 +92,16 @@ def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], i
         "call_us": (end - begin) / 1000,
         "cpu_user_s": usage.ru_utime,
         "cpu_system_s": usage.ru_stime,
-        "max_rss_mib": usage.ru_maxrss / 1024,
     }
+    if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+        extras["max_rss_mib"] = usage.ru_maxrss / 1024
     return extras, process.returncode
 
 
 def _ended(status: int) -> str:
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"was killed by {known.get(-status, f'signal {-status}')}"
     return f"exited with {status}"
 
 
@@ -95,11 +109,16 @@ def find_metric(metric: Metric, printed: str) -> float:
     """Return the number that the pattern's last match holds."""
     matches = list(re.finditer(metric.pattern, printed, re.MULTILINE))
     if not matches:
-        raise TrialFailed(f"metric {metric.name!r}: the pattern {metric.pattern!r} matches nothing in the output")
+        raise TrialFailed(
+            f"metric {metric.name!r}: the pattern {metric.pattern!r} matches nothing on its standard output"
+        )
     try:
-        return float(matches[-1][1])
+        number = float(matches[-1][1])
     except (TypeError, ValueError):
-        raise TrialFailed(f"metric {metric.name!r}: {matches[-1][1]!r} is not a number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise TrialFailed(f"metric {metric.name!r}: {matches[-1][1]!r} is not a number")
+    return number
 
 
 def _written(result: Path) -> dict[str, float]:
@@ -117,4 +136,5 @@ def _written(result: Path) -> dict[str, float]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a number that can be kept: no NaN, no infinity, none too large for a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

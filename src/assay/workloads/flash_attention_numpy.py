@@ -11,6 +11,8 @@ import numpy as np
 
 from assay.workloads import data, reference
 from assay.workloads.base import Prepared
+from assay.workloads.parameters import block_sizes, complete, one_of, size
+from assay.workloads.problems import Attention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,46 +29,6 @@ LAYOUTS = ("bhsd", "bshd")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Self-attention of batch × heads sequences, each of sequence × dim queries, keys and values."""
-
-    batch: int
-    heads: int
-    sequence: int
-    dim: int
-    causal: bool
-    dtype: str
-
-    @classmethod
-    def of(cls, params: Params) -> Self:
-        """Read the problem from the parameters."""
-        batch, heads, sequence, dim = (data.size(params, name) for name in ("batch", "heads", "sequence", "dim"))
-        dtype = data.one_of("dtype", params["dtype"], data.DTYPES)
-        return cls(batch, heads, sequence, dim, data.flag(params, "causal"), dtype)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape of queries, keys, values and output, whichever way they lie in memory."""
-        return self.batch, self.heads, self.sequence, self.dim
-
-    @property
-    def flop(self) -> float:
-        """Floating-point operations of the two products: four for each element of each pair that is used.
-
-        A pair is a query and a key; a causal mask uses s·(s+1)/2 of a sequence's s² pairs. The softmax between
-        the products is not counted, as is usual.
-        """
-        s = self.sequence
-        pairs = s * (s + 1) // 2 if self.causal else s * s
-        return 4.0 * self.batch * self.heads * pairs * self.dim
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of queries, keys and values read once and of the output written once."""
-        return 4.0 * math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
 class Tiling:
     """Queries and keys taken at a time, and the order of the axes in memory."""
 
@@ -77,8 +39,8 @@ class Tiling:
     @classmethod
     def of(cls, config: Params) -> Self:
         """Read the tiling from a complete configuration."""
-        block_q, block_k = (data.size(config, name) for name in ("block_q", "block_k"))
-        return cls(block_q, block_k, data.one_of("layout", config["layout"], LAYOUTS))
+        block_q, block_k = (size(config, name) for name in ("block_q", "block_k"))
+        return cls(block_q, block_k, one_of("layout", config["layout"], LAYOUTS))
 
 
 @dataclass(frozen=True)
@@ -108,7 +70,7 @@ class Scratch:
     product: Floats
 
     @classmethod
-    def of(cls, problem: Problem, tiling: Tiling) -> Self:
+    def of(cls, problem: Attention, tiling: Tiling) -> Self:
         """Set memory aside for one block of queries."""
         rows, keys = min(tiling.block_q, problem.sequence), min(tiling.block_k, problem.sequence)
 
@@ -197,14 +159,14 @@ class FlashAttentionNumpy:
     device_kinds = frozenset({"cpu"})
     summary = "Attention by online softmax over tiles, causal or not, on a CPU"
 
-    def defaults(self) -> Params:
+    def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the sizes in elements, the mask, the dtype and the distribution of queries, keys and values."""
         sizes: Params = {"batch": 1, "heads": 2, "sequence": 256, "dim": 64}
         return {**sizes, "causal": False, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return every mix of block sizes and layouts, at most 32."""
-        blocks = data.block_sizes(BLOCKS, Problem.of(params).sequence)
+        blocks = block_sizes(BLOCKS, Attention.of(params, data.DTYPES).sequence)
         return [
             {"block_q": block_q, "block_k": block_k, "layout": layout}
             for block_q, block_k, layout in itertools.product(blocks, blocks, LAYOUTS)
@@ -212,8 +174,8 @@ class FlashAttentionNumpy:
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw and lay out queries, keys and values, and set memory aside; the process's cores are the device."""
-        problem = Problem.of(params)
-        tiling = Tiling.of(data.complete(config, self.configs(params)[0]))
+        problem = Attention.of(params, data.DTYPES)
+        tiling = Tiling.of(complete(config, self.configs(params)[0]))
         q, k, v = (
             laid_out(
                 data.draw(params["distribution"], problem.shape, problem.dtype, seed, stream=stream), tiling.layout

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Params
 
+_MAKES_SOMETHING_LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -41,17 +45,27 @@ class FunctionWorkload:
     device_kinds = frozenset({"cpu", "cuda"})
 
     def __init__(self, spec: str) -> None:
-        self.name = spec
-        self.summary = f"the function {spec}"
-        self._place, _, self._function = spec.rpartition(":")
+        place, _, self._function = spec.rpartition(":")
+        self._place = os.path.normpath(place) if place.endswith(".py") else place
+        self.name = f"{self._place}:{self._function}"
+        self.summary = f"the function {self.name}"
 
-    def defaults(self) -> Params:
-        """Return no parameters, having made sure without running it that the function is there."""
-        if self._place.endswith(".py"):
-            self._look_into(Path(self._place))
-        elif importlib.util.find_spec(self._place.partition(".")[0]) is None:
-            raise BadInput(f"There is no module {self._place!r} to be found by this interpreter.")
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return no parameters: those of a function are the user's."""
         return {}
+
+    def make_sure(self, params: Params) -> None:
+        """Make sure, without running anything of the user's, that the function is there and takes the parameters."""
+        if self._place.endswith(".py"):
+            self._look_into(Path(self._place), params)
+        elif not _is_there(self._place.partition(".")[0]):
+            raise BadInput(f"There is no module {self._place!r} to be found by this interpreter.")
+
+    def digest(self) -> str | None:
+        """Return a hash of the file that the function is in; null for a module, whose file is not known yet."""
+        if not self._place.endswith(".py"):
+            return None
+        return hashlib.sha256(Path(self._place).read_bytes()).hexdigest()[:16]
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: a function is not tuned."""
@@ -67,26 +81,31 @@ class FunctionWorkload:
     ) -> Prepared:
         """Import the function and bind its parameters."""
         function = self._load()
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        if any(lazy(function) for lazy in _MAKES_SOMETHING_LAZY):
             raise BadInput(f"{self.name} only makes a coroutine or generator when called; wrap it in a plain function.")
         try:
             inspect.signature(function).bind(**params)
         except TypeError as error:
             raise BadInput(f"{self.name} cannot be called with {params or 'no arguments'}: {error}.") from None
+        except ValueError:
+            pass  # some functions written in C do not say what they take
         synchronize = getattr(function, "synchronize", None)
         call = partial(function, **params)
         return Prepared(call=call, synchronize=synchronize) if callable(synchronize) else Prepared(call=call)
 
-    def _look_into(self, path: Path) -> None:
+    def _look_into(self, path: Path, params: Params) -> None:
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+            tree = ast.parse(path.read_bytes(), filename=str(path))
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
         except (SyntaxError, ValueError) as error:
             raise BadInput(f"{path} is not a Python file: {error}.") from None
         names = set(_defined(tree))
-        if self._function not in names:
+        if self._function not in names and "*" not in names:
             raise BadInput(f"{path} defines no {self._function!r}.{nearest(self._function, names)}")
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == self._function and not node.decorator_list:
+                _fits(node, params, self.name)
 
     def _load(self) -> Callable[..., object]:
         module = _import_file(Path(self._place)) if self._place.endswith(".py") else _import_module(self._place)
@@ -96,17 +115,42 @@ class FunctionWorkload:
         return cast("Callable[..., object]", function)
 
 
+def _fits(function: ast.FunctionDef, params: Params, name: str) -> None:
+    """Compare parameters with a function's signature, as it is written."""
+    taken = function.args
+    positional = [argument.arg for argument in (*taken.posonlyargs, *taken.args)]
+    required = positional[: len(positional) - len(taken.defaults)]
+    required += [a.arg for a, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if default is None]
+    missing = [argument for argument in required if argument not in params]
+    if missing:
+        raise BadInput(f"{name} needs {', '.join(missing)}; set it with --param {missing[0]}=VALUE.")
+    known = [*positional, *(argument.arg for argument in taken.kwonlyargs)]
+    unknown = [param for param in params if param not in known and taken.kwarg is None]
+    if unknown:
+        raise BadInput(f"{name} takes no {unknown[0]!r}.{nearest(unknown[0], known)}")
+
+
 def _defined(tree: ast.Module) -> list[str]:
     """Return the names a module binds at its top level, by definition, assignment or import."""
     names: list[str] = []
-    for node in ast.walk(tree):
+    unseen: list[ast.AST] = list(tree.body)
+    while unseen:
+        node = unseen.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.append(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.append(node.id)
         elif isinstance(node, ast.alias):
             names.append((node.asname or node.name).partition(".")[0])
+        unseen.extend(ast.iter_child_nodes(node))
     return names
+
+
+def _is_there(module: str) -> bool:
+    """Return whether a module can be found, in the working folder too, as the worker will."""
+    here = [str(Path.cwd())]
+    return importlib.util.find_spec(module) is not None or PathFinder.find_spec(module, here) is not None
 
 
 def _import_module(name: str) -> ModuleType:

@@ -10,6 +10,8 @@ import numpy as np
 
 from assay.workloads import data, reference
 from assay.workloads.base import Prepared
+from assay.workloads.parameters import block_sizes, complete, one_of, size
+from assay.workloads.problems import Gemm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,32 +26,6 @@ LAYOUTS = ("row", "column")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """C (m × n) = A (m × k) · B (k × n), all of one dtype."""
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-
-    @classmethod
-    def of(cls, params: Params) -> Self:
-        """Read the problem from the parameters."""
-        m, n, k = (data.size(params, name) for name in ("m", "n", "k"))
-        return cls(m, n, k, data.one_of("dtype", params["dtype"], data.DTYPES))
-
-    @property
-    def flop(self) -> float:
-        """Floating-point operations: one multiplication and one addition for each of m·n·k products."""
-        return 2.0 * self.m * self.n * self.k
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of A and B read once and of C written once."""
-        return float(np.dtype(self.dtype).itemsize * (self.m * self.k + self.k * self.n + self.m * self.n))
-
-
-@dataclass(frozen=True)
 class Tiling:
     """How the product is cut, in rows and columns of elements, and how B lies in memory."""
 
@@ -61,8 +37,8 @@ class Tiling:
     @classmethod
     def of(cls, config: Params) -> Self:
         """Read the tiling from a complete configuration."""
-        block_m, block_n, block_k = (data.size(config, name) for name in ("block_m", "block_n", "block_k"))
-        return cls(block_m, block_n, block_k, data.one_of("layout", config["layout"], LAYOUTS))
+        block_m, block_n, block_k = (size(config, name) for name in ("block_m", "block_n", "block_k"))
+        return cls(block_m, block_n, block_k, one_of("layout", config["layout"], LAYOUTS))
 
 
 def multiply(a: Floats, b: Floats, out: Floats, scratch: Floats, tiling: Tiling) -> None:
@@ -92,14 +68,14 @@ class GemmNumpy:
     device_kinds = frozenset({"cpu"})
     summary = "Matrix product C = A·B, tiled, on a CPU"
 
-    def defaults(self) -> Params:
+    def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the sizes in elements, the dtype and the distribution of A and B."""
         return {"m": 256, "n": 256, "k": 256, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return every mix of tile sizes and layouts, at most 54."""
-        problem = Problem.of(params)
-        in_m, in_n, in_k = (data.block_sizes(BLOCKS, limit) for limit in (problem.m, problem.n, problem.k))
+        problem = Gemm.of(params, data.DTYPES)
+        in_m, in_n, in_k = (block_sizes(BLOCKS, limit) for limit in (problem.m, problem.n, problem.k))
         return [
             {"block_m": block_m, "block_n": block_n, "block_k": block_k, "layout": layout}
             for block_m, block_n, block_k, layout in itertools.product(in_m, in_n, in_k, LAYOUTS)
@@ -107,8 +83,8 @@ class GemmNumpy:
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw A and B, lay B out, and set memory aside; the process's cores are the device."""
-        problem = Problem.of(params)
-        tiling = Tiling.of(data.complete(config, self.configs(params)[0]))
+        problem = Gemm.of(params, data.DTYPES)
+        tiling = Tiling.of(complete(config, self.configs(params)[0]))
         a = data.draw(params["distribution"], (problem.m, problem.k), problem.dtype, seed, stream=0)
         b = data.draw(params["distribution"], (problem.k, problem.n), problem.dtype, seed, stream=1)
         b = np.asarray(b, order="C" if tiling.layout == "row" else "F")

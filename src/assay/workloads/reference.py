@@ -22,10 +22,17 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 MEASURE = "relative error ‖out − reference‖ / ‖reference‖"
 
-TOLERANCES: Mapping[str, float] = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+TOLERANCES: Mapping[str, float] = {
+    "float64": 1e-12,
+    "float32": 1e-5,
+    "tf32": 2e-3,
+    "float16": 2e-3,
+    "bfloat16": 1e-2,
+}
 """The largest relative error that passes, by the dtype of the output: some ten times its rounding.
 
-That of float32 is below what TF32 reaches, so a product rounded to TF32 on the way does not pass as float32.
+That of float32 is below what TF32 reaches, so a product rounded to TF32 on the way does not pass as float32; where
+it was asked for, the result is judged as ``tf32``.
 """
 
 _QUERIES_AT_A_TIME = 512

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from assay.core.errors import BadInput, nearest
+from assay.core.errors import BadInput, MachineCannot, nearest
 from assay.core.plan import Subject
 from assay.workloads.function import FunctionWorkload, is_function_spec
 
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "flash_attention@numpy": "assay.workloads.flash_attention_numpy:WORKLOAD",
+    "flash_attention@torch": "assay.workloads.flash_attention_torch:WORKLOAD",
+    "flash_attention@triton": "assay.workloads.flash_attention_triton:WORKLOAD",
     "gemm@numpy": "assay.workloads.gemm_numpy:WORKLOAD",
+    "gemm@torch": "assay.workloads.gemm_torch:WORKLOAD",
+    "gemm@triton": "assay.workloads.gemm_triton:WORKLOAD",
+    "layer_norm@torch": "assay.workloads.layer_norm_torch:WORKLOAD",
+    "memcpy@torch": "assay.workloads.memcpy_torch:WORKLOAD",
+    "rms_norm@torch": "assay.workloads.rms_norm_torch:WORKLOAD",
+    "rms_norm@triton": "assay.workloads.rms_norm_triton:WORKLOAD",
     "softmax@numpy": "assay.workloads.softmax_numpy:WORKLOAD",
+    "softmax@torch": "assay.workloads.softmax_torch:WORKLOAD",
+    "softmax@triton": "assay.workloads.softmax_triton:WORKLOAD",
+    "triad@torch": "assay.workloads.triad_torch:WORKLOAD",
 }
 
 ALIASES = {"flash_attention_v2": "flash_attention", "gemm_benchmark": "gemm"}
@@ -50,9 +62,11 @@ class Entry:
         return self.key.partition("@")[2]
 
     def load(self) -> Workload:
-        """Import the workload."""
+        """Import the workload; an ``ImportError`` says what is missing."""
         module, _, attribute = self.target.partition(":")
-        workload: Workload = getattr(importlib.import_module(module), attribute)
+        workload: Workload | None = getattr(importlib.import_module(module), attribute, None)
+        if workload is None:
+            raise ImportError(f"{module} has no {attribute!r}")
         return workload
 
 
@@ -70,25 +84,39 @@ def find(name: str, impl: str) -> Workload:
     key = f"{name}@{impl}"
     if key not in entries:
         raise BadInput(f"Unknown workload {key!r}.{nearest(key, entries)}")
-    return entries[key].load()
+    try:
+        return entries[key].load()
+    except ImportError as error:
+        raise MachineCannot(f"The workload {key!r} cannot be loaded here: {error}.") from error
 
 
 def subject(spec: str, *, device_kind: str, given: Mapping[str, str] | None = None) -> Subject:
     """Return the subject that a user's words mean on a kind of device, its parameters complete."""
-    name, _, impl = spec.partition("@")
-    name = ALIASES.get(name.replace("-", "_"), name)
+    name, _, impl = (spec, "", "") if is_function_spec(spec) else spec.partition("@")
+    name = _meant(name)
     if is_function_spec(name):
-        workload: Workload = FunctionWorkload(name)
-        workload.defaults()
-        return Subject(workload=name, impl="python", params={k: plain(v) for k, v in (given or {}).items()})
+        if impl not in {"", "python"}:
+            raise BadInput(f"{name} is a function of yours and has no implementation {impl!r}.")
+        params: Params = {k: plain(v) for k, v in (given or {}).items()}
+        function = FunctionWorkload(name)
+        function.make_sure(params)
+        return Subject(workload=function.name, impl="python", params=params, digest=function.digest())
     chosen = impl or _implementation(name, device_kind)
-    workload = find(name, chosen)
+    workload: Workload = find(name, chosen)
     if device_kind not in workload.device_kinds:
         kinds = " and ".join(sorted(workload.device_kinds))
         raise BadInput(f"{name}@{chosen} runs on {kinds}, not on {device_kind}.")
-    params = complete(workload, given or {})
+    params = complete(workload, given or {}, device_kind)
     configs = workload.configs(params)
     return Subject(workload=name, impl=chosen, params=params, config=configs[0] if configs else None)
+
+
+def _meant(name: str) -> str:
+    """Return the registered name that a word means: older names, and dashes for underscores."""
+    plainly = name.replace("-", "_")
+    if plainly in ALIASES:
+        return ALIASES[plainly]
+    return plainly if any(entry.name == plainly for entry in known().values()) else name
 
 
 def _implementation(name: str, device_kind: str) -> str:
@@ -105,9 +133,9 @@ def _implementation(name: str, device_kind: str) -> str:
     return min(offered)
 
 
-def complete(workload: Workload, given: Mapping[str, str]) -> Params:
-    """Return a workload's parameters: the defaults, with the given ones read as the default's type."""
-    params = dict(workload.defaults())
+def complete(workload: Workload, given: Mapping[str, str], device_kind: str = "cpu") -> Params:
+    """Return a workload's parameters: the device's defaults, with the given ones read as the default's type."""
+    params = dict(workload.defaults(device_kind))
     for name, text in given.items():
         if name not in params:
             raise BadInput(
@@ -126,20 +154,24 @@ def read_as(default: Scalar, text: str, name: str) -> Scalar:
         raise BadInput(f"Parameter {name} must be true or false, not {text!r}.")
     if isinstance(default, int | float):
         try:
-            return type(default)(text)
+            value = type(default)(text)
         except ValueError:
+            value = math.nan
+        if isinstance(value, float) and not math.isfinite(value):
             kind = "a whole number" if isinstance(default, int) else "a number"
-            raise BadInput(f"Parameter {name} must be {kind}, not {text!r}.") from None
+            raise BadInput(f"Parameter {name} must be {kind}, not {text!r}.")
+        return value
     return text
 
 
 def plain(text: str) -> Scalar:
-    """Return text as the plainest value it can be read as: a number, true or false, or itself."""
+    """Return text as the plainest value it can be read as: a finite number, true or false, or itself."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        return value if isinstance(value, int) or math.isfinite(value) else text
     return text

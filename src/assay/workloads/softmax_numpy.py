@@ -10,6 +10,8 @@ import numpy as np
 
 from assay.workloads import data, reference
 from assay.workloads.base import Prepared
+from assay.workloads.parameters import block_sizes, complete, one_of, size
+from assay.workloads.problems import Softmax
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,35 +27,6 @@ LAYOUTS = ("row", "column")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The softmax of every row of a rows × cols matrix."""
-
-    rows: int
-    cols: int
-    dtype: str
-
-    @classmethod
-    def of(cls, params: Params) -> Self:
-        """Read the problem from the parameters."""
-        rows, cols = (data.size(params, name) for name in ("rows", "cols"))
-        return cls(rows, cols, data.one_of("dtype", params["dtype"], data.DTYPES))
-
-    @property
-    def flop(self) -> float:
-        """Floating-point operations: five an element.
-
-        They are a comparison for the maximum, a subtraction, an exponential (counted as one), an addition to the
-        sum and a scaling by it. What the online form adds for each block of columns is not counted.
-        """
-        return 5.0 * self.rows * self.cols
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes of the input read once and of the output written once."""
-        return 2.0 * self.rows * self.cols * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
 class Tiling:
     """Rows and columns taken at a time, and whether input and output lie in memory by rows or by columns."""
 
@@ -64,8 +37,8 @@ class Tiling:
     @classmethod
     def of(cls, config: Params) -> Self:
         """Read the tiling from a complete configuration."""
-        block_rows, block_cols = (data.size(config, name) for name in ("block_rows", "block_cols"))
-        return cls(block_rows, block_cols, data.one_of("layout", config["layout"], LAYOUTS))
+        block_rows, block_cols = (size(config, name) for name in ("block_rows", "block_cols"))
+        return cls(block_rows, block_cols, one_of("layout", config["layout"], LAYOUTS))
 
     @property
     def order(self) -> Literal["C", "F"]:
@@ -88,7 +61,7 @@ class Scratch:
     factor: Floats
 
     @classmethod
-    def of(cls, problem: Problem, tiling: Tiling) -> Self:
+    def of(cls, problem: Softmax, tiling: Tiling) -> Self:
         """Set memory aside for one block of rows."""
         blocks = -(-problem.cols // tiling.block_cols)
         rows = min(tiling.block_rows, problem.rows)
@@ -146,15 +119,15 @@ class SoftmaxNumpy:
     device_kinds = frozenset({"cpu"})
     summary = "Softmax of each row of a matrix, online over tiles, on a CPU"
 
-    def defaults(self) -> Params:
+    def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the sizes in elements, the dtype and the distribution of the input."""
         return {"rows": 512, "cols": 1024, "dtype": "float32", "distribution": "normal"}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return every mix of block sizes and layouts, at most 24; whole rows are among them."""
-        problem = Problem.of(params)
-        block_rows = data.block_sizes(BLOCK_ROWS, problem.rows)
-        block_cols = data.block_sizes((problem.cols, *BLOCK_COLS), problem.cols)
+        problem = Softmax.of(params, data.DTYPES)
+        block_rows = block_sizes(BLOCK_ROWS, problem.rows)
+        block_cols = block_sizes((problem.cols, *BLOCK_COLS), problem.cols)
         return [
             {"block_rows": rows, "block_cols": cols, "layout": layout}
             for rows, cols, layout in itertools.product(block_rows, block_cols, LAYOUTS)
@@ -162,8 +135,8 @@ class SoftmaxNumpy:
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw and lay out the input, and set memory aside; the process's cores are the device."""
-        problem = Problem.of(params)
-        tiling = Tiling.of(data.complete(config, self.configs(params)[0]))
+        problem = Softmax.of(params, data.DTYPES)
+        tiling = Tiling.of(complete(config, self.configs(params)[0]))
         x = data.draw(params["distribution"], (problem.rows, problem.cols), problem.dtype, seed)
         x = np.asarray(x, order=tiling.order)
         out = np.zeros_like(x)

@@ -1,0 +1,67 @@
+"""Root-mean-square norm of each row by a Triton kernel of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.workloads import triton_common, triton_rows
+from assay.workloads.parameters import complete
+from assay.workloads.problems import RmsNorm
+from assay.workloads.reference import tolerance
+from assay.workloads.rms_norm_torch import truth
+from assay.workloads.torch_common import EPS, Work
+from assay.workloads.torch_data import draw
+from assay.workloads.torch_device import open_device
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.values import Params
+    from assay.workloads.base import Prepared, Workload
+    from assay.workloads.torch_device import Tensor
+
+
+class RmsNormTriton:
+    """``rms_norm@triton``. Weights have the distribution of the input; 1e-5 is added to each mean square."""
+
+    name = "rms_norm"
+    impl = "triton"
+    device_kinds = triton_common.device_kinds()
+    summary = "Root-mean-square norm of each row of a matrix by a Triton kernel"
+
+    def defaults(self, device_kind: str = "cpu") -> Params:
+        """Return the sizes in elements, the dtype and the distribution of the input: 8192 × 4096 fill a GPU."""
+        if device_kind == "cuda":
+            return {"rows": 8192, "cols": 4096, "dtype": "bfloat16", "distribution": "normal"}
+        return {"rows": 64, "cols": 64, "dtype": "float32", "distribution": "normal"}
+
+    def configs(self, params: Params) -> Sequence[Params]:
+        """Return blocks of rows and columns with warps and stages to each; 18 by default."""
+        return triton_rows.configs(RmsNorm.of(params, triton_common.DTYPES))
+
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
+        """Draw the input and the weights, and set the output aside; the kernel is compiled by the first call."""
+        problem, where = RmsNorm.of(params, triton_common.DTYPES), open_device(device)
+        grid, settings = triton_rows.launch(problem, complete(config, self.configs(params)[0]))
+        kernel = triton_common.kernel("rms_norm")[grid]
+        x = draw(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=0)
+        weight = draw(params["distribution"], (problem.cols,), problem.dtype, seed, where=where, stream=1)
+        out = x.new_empty(problem.shape)
+
+        def call() -> Tensor:
+            kernel(x, weight, out, problem.rows, problem.cols, EPS, **settings)
+            return out
+
+        work = Work(
+            call=call,
+            truth=truth(x, weight, problem),
+            tolerance=tolerance(problem.dtype),
+            flop=problem.flop,
+            bytes_moved=problem.bytes_moved,
+            out=out,
+            backend=triton_common.backend_of,
+        )
+        return triton_common.prepared(work, where=where, seed=seed)
+
+
+WORKLOAD: Workload = RmsNormTriton()

@@ -1,0 +1,56 @@
+"""What a call really launched, as PyTorch's profiler saw it.
+
+It is the one in ``torch.autograd``, on which ``torch.profiler`` is built: that one imports PyTorch's compiler when it
+is first used, which takes a second of every worker's start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from assay.workloads.torch_device import synchronizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LIBRARIES = (
+    ("cudnn", "cudnn"),
+    ("nvjet", "cublas"),
+    ("cublas", "cublas"),
+    ("xmma", "cublas"),
+    ("cutlass", "cublas"),
+    ("at::native", "aten"),
+    ("softmax_warp", "aten"),
+    ("memcpy", "cuda"),
+)
+"""What stands in a kernel's name, and the library that such kernels come with; the first that fits decides."""
+
+
+def launched(call: Callable[[], object], where: str) -> tuple[str, ...]:
+    """Make a call twice and return what the second launched, in order.
+
+    On a GPU these are its kernels and copies; on a CPU, where there are none, PyTorch's operators, those that others
+    called among them. Nothing is returned where the profiler sees nothing, as when another one is at work.
+    """
+    from torch.autograd.profiler import profile
+
+    synchronize = synchronizer(where)
+    call()
+    synchronize()
+    with profile(use_device=None if where == "cpu" else "cuda") as seen:
+        call()
+        synchronize()
+    events = sorted(seen.function_events, key=lambda event: float(event.time_range.start))
+    if where == "cpu":
+        return tuple(event.name for event in events if event.name.startswith("aten::"))
+    return tuple(event.name for event in events if _on_gpu(event))
+
+
+def _on_gpu(event: Any) -> bool:
+    return event.device_type.name == "CUDA" and not event.is_user_annotation
+
+
+def library(kernels: tuple[str, ...]) -> str | None:
+    """Return the library that kernels on a GPU come from; null where their names do not show it, as on a CPU."""
+    names = [kernel.lower() for kernel in kernels]
+    return next((found for mark, found in _LIBRARIES if any(mark in name for name in names)), None)

@@ -1,0 +1,40 @@
+"""What a worker says when something goes wrong, in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.core.errors import MachineCannot, TrialFailed
+from assay.worker.main import explain
+
+
+def test_pytorch_out_of_gpu_memory_is_out_of_memory() -> None:
+    import torch
+
+    said = explain(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has 139 GiB."))
+    assert said.reason == "out of memory: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 139 GiB."
+    assert not said.refused
+
+
+def test_pytorch_out_of_host_memory_is_out_of_memory() -> None:
+    import torch
+
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**56, dtype=torch.uint8)
+    assert explain(caught.value).reason.startswith("out of memory: ")
+
+
+def test_python_out_of_memory_is_out_of_memory_with_or_without_words() -> None:
+    assert explain(MemoryError("cannot allocate 1 TiB")).reason == "out of memory: cannot allocate 1 TiB"
+    assert explain(MemoryError()).reason == "out of memory: MemoryError"
+
+
+def test_a_machine_that_cannot_refuses_and_a_trial_that_failed_does_not() -> None:
+    assert explain(MachineCannot("no GPU")).refused
+    assert not explain(TrialFailed("wrong")).refused
+
+
+def test_other_errors_are_named_and_put_on_one_line() -> None:
+    assert explain(ValueError("a\n  b")).reason == "ValueError: a b"
+    assert explain(ValueError()).reason == "ValueError"
+    assert len(explain(ValueError("x" * 5000)).reason) < 400
