@@ -37,7 +37,8 @@ def launched(call: Callable[[], object], where: str) -> tuple[str, ...]:
     synchronize = synchronizer(where)
     call()
     synchronize()
-    with profile(use_device=None if where == "cpu" else "cuda") as seen:
+    on_gpu = where != "cpu"
+    with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as seen:
         call()
         synchronize()
     events = sorted(seen.function_events, key=lambda event: float(event.time_range.start))

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from assay.experiments.run.plan import RunOptions
     from assay.store.records import Records
 
+COPY = {"n": str(2**29), "dtype": "float32"}
+"""Two GiB read and two written: far more than any cache holds."""
+
 Ceilings = dict[tuple[str, str], float]
 """The rate of each yardstick on each device: GFLOP/s of "matmul bfloat16", GB/s of "copy"."""
 
@@ -27,7 +30,7 @@ def yardsticks(subjects: tuple[Subject, ...], device_kind: str) -> tuple[Subject
     dtypes = dict.fromkeys(str(s.params.get("dtype", "float32")) for s in used)
     side = {"m": "8192", "n": "8192", "k": "8192"}
     matmuls = [subject("gemm@torch", device_kind="cuda", given={**side, "dtype": dtype}) for dtype in dtypes]
-    return (*matmuls, subject("memcpy@torch", device_kind="cuda", given={"mib": "2048"}))
+    return (*matmuls, subject("memcpy@torch", device_kind="cuda", given=COPY))
 
 
 def ceilings(options: RunOptions, records: Records) -> Ceilings:
