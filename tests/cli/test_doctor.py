@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from assay.cli.doctor import examine
 from assay.core.errors import MachineCannot
-from assay.machine import checks, tools
+from assay.machine import checks, permissions, tools
 from assay.machine.detect import detect
 from assay.machine.nvidia import touch
 from tests.fakes import trees
@@ -144,3 +144,19 @@ def test_a_gpu_plugged_in_is_noticed_without_a_driver(tmp_path: Path) -> None:
     (device / "vendor").write_text("0x10de\n")
     (device / "class").write_text("0x030200\n")
     assert tools.nvidia_hardware(tmp_path)
+
+
+def test_missing_permissions_come_with_the_way_to_get_them(tmp_path: Path) -> None:
+    with_gpu = built(gpus=(0,))
+    parameters = tmp_path / permissions.DRIVER_PARAMETERS
+    parameters.parent.mkdir(parents=True)
+    parameters.write_text("RmProfilingAdminOnly: 1\n")
+    rapl, limits, counters = permissions.checks(with_gpu, tmp_path, user_id=1000)
+    assert (rapl.verdict, rapl.reason) == ("no", "this machine shows none")
+    assert (limits.verdict, counters.verdict) == ("no", "no")
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in str(counters.facts["fix"])
+    assert [f.verdict for f in permissions.checks(with_gpu, tmp_path, user_id=0)] == ["no", "yes", "yes"]
+    energy = tmp_path / permissions.RAPL
+    energy.parent.mkdir(parents=True)
+    energy.write_text("12345\n")
+    assert [f.verdict for f in permissions.checks(built(), tmp_path, user_id=1000)] == ["yes"]

@@ -70,7 +70,7 @@ def touched(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
 def gather(machine: Machine) -> tuple[Finding, ...]:
     """Return what every room has to say of this machine."""
     from assay.isolation import probe as isolation
-    from assay.machine import checks, quiet, tools
+    from assay.machine import checks, permissions, quiet, tools
     from assay.worker import probe as worker
 
     root = Path("/")
@@ -80,5 +80,6 @@ def gather(machine: Machine) -> tuple[Finding, ...]:
         *checks.checks(machine, has_gpu_hardware=plugged_in),
         *quiet.checks(machine),
         *worker.checks(worker.ask(), gpus=len(machine.gpus)),
+        *permissions.checks(machine, root),
         *tools.checks(root, has_gpu_hardware=plugged_in),
     )

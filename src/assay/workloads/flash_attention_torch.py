@@ -38,7 +38,7 @@ _MARKS = (
 )
 """What stands in a fused backend's kernels. cuDNN comes first: its kernels have "flash" in their names too."""
 
-_NO_KERNEL = ("No available kernel", "No viable backend")
+_NO_KERNEL = ("No available kernel", "No viable backend", "Invalid backend")
 
 _TITLES = {"flash": "Flash attention", "cudnn": "CuDNN attention", "efficient": "Memory efficient"}
 """How PyTorch begins the warning whose next one says why a backend was not used."""

@@ -65,12 +65,11 @@ def results_table(findings: Findings, precision: float) -> Table:
             Column(title="95 % interval", numeric=True),
             Column(title="±", numeric=True),
             Column(title="samples", numeric=True),
-            Column(title="in", numeric=True),
         ),
         rows=tuple(map(_row, findings.findings)),
         tones=tuple("bad" if f.estimate is None else _TONES[f.verdict] for f in findings.findings),
-        note=f"In: how many processes; the interval is over them where there were several, else within the one, and "
-        f"says nothing of the next start. Marked: known to ±{precision:.2g} % as asked.",
+        note="Samples in so many processes; the interval is over them where there were several, else within the one, "
+        f"and says nothing of the next start. Marked: known to ±{precision:.2g} % as asked.",
     )
 
 
@@ -78,7 +77,7 @@ def _row(finding: Finding) -> tuple[Cell, ...]:
     facts, found = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
     if found is None:
-        return (workload, device, "failed", None, None, None, None)
+        return (workload, device, "failed", None, None, None)
     half = found.relative_half_width
     return (
         workload,
@@ -86,8 +85,7 @@ def _row(finding: Finding) -> tuple[Cell, ...]:
         format_time(found.value),
         interval(found),
         None if half is None else f"{half:.1%}",
-        found.n,
-        _number(facts["processes"]),
+        f"{found.n} in {facts['processes']}",
     )
 
 

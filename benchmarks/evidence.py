@@ -1,0 +1,107 @@
+"""Keep a run as evidence, and compute its published table again from the kept samples.
+
+    python benchmarks/evidence.py keep RUN_FOLDER NAME -- COMMAND…    pack a run folder, with the command that made it
+    python benchmarks/evidence.py verify NAME                         compute everything again; exit 1 if it differs
+    python benchmarks/evidence.py table NAME                          print the table that docs/evidence.md shows
+
+A kept run is two files under ``benchmarks/results/h200/``: NAME.json, with the command, the fingerprint of the machine
+and the findings, and NAME.tar.xz, with the plan, the records and every sample.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from assay.core.units import format_time
+from assay.experiments.registry import find
+from assay.runner import conclude
+from assay.store.runs import RunFolder
+
+RESULTS = Path(__file__).parent / "results" / "h200"
+KEPT = ("machine.json", "blocks.jsonl", "records.jsonl", "samples")
+
+
+def keep(run: Path, name: str, command: list[str]) -> None:
+    """Pack a run folder."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    folder = RunFolder.open(run)
+    found = conclude(find(folder.plan.experiment), folder).findings
+    content = {
+        "command": shlex.join(command),
+        "machine": folder.machine.as_json(),
+        "findings": found.as_json(),
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with tarfile.open(RESULTS / f"{name}.tar.xz", "w:xz") as archive:
+        for part in KEPT:
+            archive.add(folder.path / part, arcname=part, filter=anonymous)
+        plan = folder.plan.model_copy(update={"cwd": "."}).model_dump_json().encode()
+        entry = tarfile.TarInfo("plan.json")
+        entry.size = len(plan)
+        archive.addfile(entry, io.BytesIO(plan))
+
+
+def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out who packed it and when."""
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def recomputed(name: str) -> dict[str, Any]:
+    """Return the findings as they follow from the kept samples."""
+    with tempfile.TemporaryDirectory() as place:
+        with tarfile.open(RESULTS / f"{name}.tar.xz") as archive:
+            archive.extractall(place, filter="data")
+        folder = RunFolder.open(Path(place))
+        return dict(conclude(find(folder.plan.experiment), folder).findings.as_json())
+
+
+def published(name: str) -> dict[str, Any]:
+    """Return what was written down when the run was kept."""
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def table(findings: dict[str, Any]) -> str:
+    """Return the findings of ``assay run`` as Markdown."""
+    lines = [
+        "| workload | backend seen | median | 95 % interval | TFLOP/s | of the matmul | GB/s | of the copy |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for finding in findings["findings"]:
+        facts, estimate = finding["facts"], finding["estimate"]
+        low, high = format_time(estimate["low"]), format_time(estimate["high"])
+        lines.append(
+            f"| `{facts['workload']}` | {facts['backend']} | {format_time(estimate['value'])} | {low} – {high} "
+            f"| {facts['gflops'] / 1e3:.1f} | {facts['matmul_percent']:.1f} % "
+            f"| {facts['gb_s']:.0f} | {facts['copy_percent']:.1f} % |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Keep, verify, or print."""
+    if len(arguments) > 3 and arguments[0] == "keep" and arguments[3] == "--":
+        keep(Path(arguments[1]), arguments[2], arguments[4:])
+        return 0
+    if len(arguments) != 2 or arguments[0] not in {"verify", "table"}:
+        print(__doc__)
+        return 2
+    name = arguments[1]
+    if arguments[0] == "verify" and recomputed(name) != published(name)["findings"]:
+        print(f"{name}: what follows from the samples is not what was published")
+        return 1
+    print(table(published(name)["findings"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

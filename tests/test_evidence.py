@@ -1,0 +1,32 @@
+"""What is published follows from the samples that are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", [("evidence.py", "verify", "run"), ("startup.py", "verify")], ids=" ".join)
+def test_the_published_tables_follow_from_the_kept_samples(command: tuple[str, ...]) -> None:
+    program, *arguments = command
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / program), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in done.stdout.strip().splitlines():
+        assert line in DOCUMENT
+
+
+def test_help_starts_within_eight_times_the_bare_interpreter() -> None:
+    import json
+    import statistics
+
+    samples = json.loads((ROOT / "benchmarks/results/startup.json").read_text())["samples"]
+    bare = statistics.median(samples["python -c pass"])
+    assert statistics.median(samples["assay --help"]) <= 8 * bare
