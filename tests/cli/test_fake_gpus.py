@@ -1,0 +1,78 @@
+"""Commands on GPUs that a fake NVML lists: who sees which GPU, and that nobody takes it for real."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fakes.fake_nvml import FakeNvml, hopper
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fakes.plugin import MakeFakeNvml
+    from tests.running import Assay
+
+TELL = "import os; open('saw.txt', 'a').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'all') + '\\n')"
+COMMAND = ("--benchmark-runs", 2, "--json", "--", "python3", "-c", TELL)
+
+
+@pytest.fixture
+def two_gpus(make_fake_nvml: MakeFakeNvml) -> FakeNvml:
+    return make_fake_nvml([hopper(), hopper()], virtual=False)
+
+
+def fake_environment(fake: FakeNvml) -> dict[str, str]:
+    return {name: value for name, value in fake.env({}).items() if name in {"LD_LIBRARY_PATH", "ASSAY_FAKE_NVML"}}
+
+
+def test_each_worker_sees_only_its_own_gpu_and_the_record_says_fake(
+    assay: Assay, two_gpus: FakeNvml, workplace: Path
+) -> None:
+    ran = assay("run", "--gpus", "0", "1", "--mode", "concurrent", *COMMAND, **fake_environment(two_gpus))
+    assert ran.code == 0, ran.err
+    (record,) = ran.data["records"]
+    assert record["origin"] == "fake"
+    assert len(record["gpus_before"]) == 2
+    uuids = {two_gpus.gpu(index).uuid.decode() for index in range(2)}
+    assert set((workplace / "saw.txt").read_text().split()) == uuids
+    cores = [set(e["allowed_cores"]) for e in record["evidence"]]
+    assert not cores[0] & cores[1]
+    assert "fake" in (workplace / "runs/latest/report.md").read_text()
+
+
+def test_without_isolation_every_gpu_is_visible(assay: Assay, two_gpus: FakeNvml, workplace: Path) -> None:
+    ran = assay("run", "--gpus", "1", "--isolation", "none", *COMMAND, **fake_environment(two_gpus))
+    assert ran.code == 0, ran.err
+    assert set((workplace / "saw.txt").read_text().split()) == {"all"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "words"),
+    [
+        (("--gpus", "2"), {}, 3, "There is no GPU 2 here"),
+        (("--gpus", "0,0"), {}, 2, "named twice"),
+        (("--gpus", "0"), {"CUDA_VISIBLE_DEVICES": "1"}, 3, "CUDA_VISIBLE_DEVICES"),
+        (("--gpus", "0"), {"CUDA_VISIBLE_DEVICES": ""}, 3, "CUDA_VISIBLE_DEVICES"),
+        (("--gpus", "0"), {"CUDA_VISIBLE_DEVICES": "7"}, 3, "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_gpus_that_cannot_be_meant_are_refused_in_one_line(
+    assay: Assay,
+    two_gpus: FakeNvml,
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    code: int,
+    words: str,
+) -> None:
+    ran = assay("run", *arguments, "--", "true", **fake_environment(two_gpus), **environment)
+    assert ran.code == code
+    assert words in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_driver_that_is_gone_is_a_normal_answer(assay: Assay, two_gpus: FakeNvml) -> None:
+    two_gpus.fail("nvmlInit_v2", 9)
+    found: Any = assay("list", "devices", "--json", **fake_environment(two_gpus)).data
+    assert {device["device"] for device in found["devices"]} == {"cpu:0", "cpu:1"}
