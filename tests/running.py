@@ -86,6 +86,10 @@ def second_rank_dies():
         os._exit(7)
     time.sleep(3600)
 
+def tells_where_its_parent_may_run():
+    with open("parent.txt", "w") as file:
+        file.write(" ".join(map(str, sorted(os.sched_getaffinity(os.getppid())))))
+
 def tells_threads():
     with open("threads.txt", "w") as file:
         file.write(os.environ.get("OMP_NUM_THREADS", "unset"))

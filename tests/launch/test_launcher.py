@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,17 @@ def test_full_isolation_pins_to_disjoint_cores_and_none_does_not(measure: Measur
     free = measure(role("cpu:0", function("tells_threads")))
     assert set(free.evidence[0].allowed_cores) == cores[0] | cores[1]
     assert free.evidence[0].thread_limit is None
+
+
+def test_the_parent_stays_on_the_core_that_is_left_for_it(measure: Measure, workplace: Path) -> None:
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("a core can be left only where there are two")
+    outcome = measure(role("cpu:0", function("tells_where_its_parent_may_run"), isolation="full"), cpu_groups=1)
+    assert outcome.status == "ok", outcome.reason
+    parent = set(map(int, (workplace / "parent.txt").read_text().split()))
+    assert parent == before - set(outcome.evidence[0].allowed_cores)
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_subject_from_another_checkout_is_imported_from_there(measure: Measure, workplace: Path) -> None:

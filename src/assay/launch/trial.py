@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,6 +21,8 @@ from assay.launch.watch import Watch
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from assay.core.plan import Isolation, Trial
     from assay.isolation.allot import Placement
     from assay.launch.crew import Starter
@@ -52,7 +56,8 @@ class Launcher:
             return outcome
         try:
             outcome.gpus_before = watch.begin()
-            self._restarts(trial, attempt, placements, outcome)
+            with parent_on({cpu for placement in placements.values() for cpu in placement.kept_cpus}):
+                self._restarts(trial, attempt, placements, outcome)
             outcome.disturbance, outcome.gpus_after = watch.end()
             outcome.notes.extend(f"meanwhile {complaint}" for complaint in outcome.disturbance.complaints)
         except Trouble as trouble:
@@ -110,6 +115,18 @@ class Launcher:
             if isinstance(answer, Answer) and isinstance(answer.message, say.Ready):
                 crew.facts[key] = answer.message
                 crew.setup_s[key] = (answer.at_ns - crew.handles[key].born_ns) / 1e9
+
+
+@contextmanager
+def parent_on(kept: set[int]) -> Iterator[None]:
+    """Keep this process on the cores that no worker got, where there are some."""
+    before = os.sched_getaffinity(0)
+    if kept:
+        os.sched_setaffinity(0, kept)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def shares_of(trial: Trial, *, setup_s: float) -> Shares:
