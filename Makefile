@@ -12,7 +12,7 @@ demo: $(VENV)/.run   ## Time softmax on two devices side by side, and draw the r
 	$(BIN)/assay run softmax --mode concurrent --isolation full --duration 10
 
 test: $(VENV)/.dev   ## Run the test suite.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.dev  ## Style, types, who may import whom, spelling.
 	$(BIN)/ruff check .

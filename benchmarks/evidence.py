@@ -2,7 +2,7 @@
 
     python benchmarks/evidence.py keep RUN_FOLDER NAME -- COMMAND…    pack a run folder, with the command that made it
     python benchmarks/evidence.py verify NAME                         compute everything again; exit 1 if it differs
-    python benchmarks/evidence.py table NAME                          print the table that docs/evidence.md shows
+    python benchmarks/evidence.py publish NAME                        write anew what follows, when a method has changed
 
 A kept run is two files under ``benchmarks/results/h200/``: NAME.json, with the command, the fingerprint of the machine
 and the findings, and NAME.tar.xz, with the plan, the records and every sample.
@@ -25,6 +25,7 @@ from assay.runner import conclude
 from assay.store.runs import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "h200"
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 KEPT = ("machine.json", "blocks.jsonl", "records.jsonl", "samples")
 
 
@@ -33,12 +34,12 @@ def keep(run: Path, name: str, command: list[str]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = RunFolder.open(run)
     found = conclude(find(folder.plan.experiment), folder).findings
-    content = {
+    content: dict[str, Any] = {
         "command": shlex.join(command),
         "machine": folder.machine.as_json(),
         "findings": found.as_json(),
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write(name, content)
     with tarfile.open(RESULTS / f"{name}.tar.xz", "w:xz") as archive:
         for part in KEPT:
             archive.add(folder.path / part, arcname=part, filter=anonymous)
@@ -46,6 +47,11 @@ def keep(run: Path, name: str, command: list[str]) -> None:
         entry = tarfile.TarInfo("plan.json")
         entry.size = len(plan)
         archive.addfile(entry, io.BytesIO(plan))
+
+
+def write(name: str, content: dict[str, Any]) -> None:
+    """Write down what is published."""
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -59,7 +65,7 @@ def recomputed(name: str) -> dict[str, Any]:
     """Return the findings as they follow from the kept samples."""
     with tempfile.TemporaryDirectory() as place:
         with tarfile.open(RESULTS / f"{name}.tar.xz") as archive:
-            archive.extractall(place, filter="data")
+            archive.extractall(place, **SAFELY)
         folder = RunFolder.open(Path(place))
         return dict(conclude(find(folder.plan.experiment), folder).findings.as_json())
 
@@ -92,11 +98,14 @@ def main(arguments: list[str]) -> int:
     if len(arguments) > 3 and arguments[0] == "keep" and arguments[3] == "--":
         keep(Path(arguments[1]), arguments[2], arguments[4:])
         return 0
-    if len(arguments) != 2 or arguments[0] not in {"verify", "table"}:
+    if len(arguments) != 2 or arguments[0] not in {"verify", "publish"}:
         print(__doc__)
         return 2
     name = arguments[1]
-    if arguments[0] == "verify" and recomputed(name) != published(name)["findings"]:
+    follows, content = recomputed(name), published(name)
+    if arguments[0] == "publish":
+        write(name, {**content, "findings": follows})
+    elif follows != content["findings"]:
         print(f"{name}: what follows from the samples is not what was published")
         return 1
     print(table(published(name)["findings"]))
