@@ -30,6 +30,9 @@ import ctypes, os, signal, subprocess, sys, time
 def fine():
     return sum(range(1000))
 
+def tiny():
+    pass
+
 def segfault():
     ctypes.string_at(0)
 
