@@ -21,8 +21,8 @@ QUICK = ("--device", "cpu", "--duration", "0.5", "--restarts", "1")
 
 def test_two_devices_side_by_side_give_a_result_a_report_and_proof_of_their_cores(assay: Assay) -> None:
     ran = assay(
-        "run", "softmax@numpy", "--device", "cpu", "--mode", "concurrent", "--isolation", "full", "--duration", "4",
-        "--json",
+        "run", "softmax@numpy", "--device", "cpu", "--mode", "concurrent", "--isolation", "full",
+        "--benchmark-runs", 200, "--restarts", 3, "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     found = ran.data

@@ -177,9 +177,9 @@ def test_a_stopped_process_is_killed(start_python: StartPython) -> None:
 
 
 TERMINABLE = """
-import signal, sys, time
+import os, signal, sys, time
 def end(*_):
-    print("tidied", flush=True)
+    os.write(1, b"tidied\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, end if sys.argv[1] == "polite" else signal.SIG_IGN)
 print("ready", flush=True)

@@ -35,7 +35,7 @@ def test_a_function_is_timed_and_every_sample_kept(measure: Measure) -> None:
 
 
 def test_each_restart_is_a_process_of_its_own(measure: Measure) -> None:
-    outcome = measure(role("cpu:0", function("fine")), restarts=3, method=quickly(duration_s=4.0))
+    outcome = measure(role("cpu:0", function("fine")), restarts=3, method=quickly(benchmark_runs=20))
     assert outcome.status == "ok", outcome.reason
     assert len({e.pid for e in outcome.evidence}) == 3
     assert sorted(s.restart for s in outcome.series) == [0, 1, 2]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("torch")
-QUICK = ("--device", "cpu", "--isolation", "none", "--duration", "1", "--restarts", "2", "--timeout", "60")
+QUICK = ("--device", "cpu", "--isolation", "none", "--benchmark-runs", "5", "--restarts", "2", "--timeout", "60")
 
 
 def torchrun(workplace: Path, processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
