@@ -84,9 +84,11 @@ def table(findings: dict[str, Any]) -> str:
     ]
     for finding in findings["findings"]:
         facts, estimate = finding["facts"], finding["estimate"]
-        low, high = format_time(estimate["low"]), format_time(estimate["high"])
+        span = "none: two levels" if "two levels" in estimate["method"] else "none"
+        if estimate["low"] is not None:
+            span = f"{format_time(estimate['low'])} – {format_time(estimate['high'])}"
         lines.append(
-            f"| `{facts['workload']}` | {facts['backend']} | {format_time(estimate['value'])} | {low} – {high} "
+            f"| `{facts['workload']}` | {facts['backend']} | {format_time(estimate['value'])} | {span} "
             f"| {facts['gflops'] / 1e3:.1f} | {facts['matmul_percent']:.1f} % "
             f"| {facts['gb_s']:.0f} | {facts['copy_percent']:.1f} % |"
         )

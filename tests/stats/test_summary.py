@@ -58,6 +58,13 @@ def test_too_few_samples_give_a_value_and_say_why_there_is_no_interval() -> None
     assert found.method == "median; too few effective samples for an interval"
 
 
+def test_a_clock_on_two_levels_has_no_interval_and_the_estimate_names_the_levels() -> None:
+    found = estimate([np.concatenate([noisy(seed, 100.0 + 10 * (seed % 2), 50) for seed in range(6)])], "µs")
+    assert (found.low, found.high) == (None, None)
+    assert found.method.startswith("median; no interval: two levels, ")
+    assert found.method.endswith("% of the time)")
+
+
 def test_restarts_of_one_sample_each_still_have_an_interval() -> None:
     found = estimate([np.array([x]) for x in (1.0, 2.0, 4.0)], "s")
     assert found.value == pytest.approx(2.0)

@@ -11,17 +11,22 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+
+from assay.stats.longrun import FEWEST, LongRun, degrees, long_run, quantile
+from assay.stats.shape import two_levels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from assay.stats.shape import Levels
+
     Samples = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-LONGEST_LAG = 1000
+PREVAILING = 0.25
+"""A level that takes less than this share of the time leaves the median to the other."""
 
 
 def autocorrelation(samples: Samples, lag: int = 1) -> float | None:
@@ -33,38 +38,63 @@ def autocorrelation(samples: Samples, lag: int = 1) -> float | None:
     return float(centred[:-lag] @ centred[lag:]) / variance if variance > 0 else None
 
 
-def effective_size(samples: Samples) -> float:
-    """Return how many independent samples these are worth, between 1 and their number.
+def _resemblance(samples: Samples) -> LongRun:
+    """Return how many times the variance of the median exceeds that of independent samples.
 
-    The autocorrelations are summed until they first fall below what noise alone would show
-    (Geyer's initial positive sequence, over ranks so that a spike does not hide the rest).
+    Taken over the signs around the median, which are what moves it: a spike counts like any other sample.
     """
+    signs = np.sign(samples - np.median(samples))
+    variance = float(signs.var())
+    if variance == 0:
+        return LongRun(1.0, degrees(len(samples)))
+    strays = long_run(signs)
+    return LongRun(strays.variance / variance, strays.degrees)
+
+
+def effective_size(samples: Samples) -> float:
+    """Return how many independent samples these are worth for their median, between 1 and their number."""
     n = len(samples)
-    if n < 4:
+    if n < FEWEST:
         return float(n)
-    ranks = np.asarray(stats.rankdata(samples), dtype=np.float64)
-    total = 0.0
-    for lag in range(1, min(n // 2, LONGEST_LAG), 2):
-        first, second = autocorrelation(ranks, lag), autocorrelation(ranks, lag + 1)
-        if first is None or second is None or first + second <= 2 / math.sqrt(n):
-            break
-        total += first + second
-    return float(np.clip(n / (1 + 2 * total), 1, n))
+    return n / min(max(_resemblance(samples).variance, 1.0), float(n))
 
 
 def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return an interval for the median of one process's samples; null when they are too few.
+    """Return an interval for the median of the window the samples were taken in.
 
-    Order statistics at the binomial quantiles of the effective sample size, interpolated between
-    neighbours: no assumption about the distribution's shape.
+    Order statistics as far from the middle as autocorrelated signs may stray: no assumption about the
+    distribution's shape. For a drifting series it is the median over the whole window. Null when the samples
+    are too few, or switch between two levels that both take a good share of the time: there the median may lie on
+    either, and no interval for it holds.
     """
-    effective = effective_size(samples)
-    if effective < 6:
+    n = len(samples)
+    if n < FEWEST or torn_between(samples) is not None:
         return None
-    z = float(stats.norm.ppf(0.5 + confidence / 2))
-    reach = z / 2 / math.sqrt(effective)
-    low, high = np.quantile(samples, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)])
+    # The range of m independent samples misses their median once in 2^(m - 1).
+    if effective_size(samples) < 1 - math.log2(1 - confidence):
+        return None
+    strays = _resemblance(samples)
+    reach = min(0.5, quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / n))
+    low, high = np.quantile(samples, [0.5 - reach, 0.5 + reach])
     return float(low), float(high)
+
+
+def torn_between(samples: Samples) -> Levels | None:
+    """Return the two levels of a series whose median may lie on either; null where one of them prevails."""
+    levels = two_levels(samples)
+    if levels is None or min(levels.share_high, 1 - levels.share_high) < PREVAILING:
+        return None
+    return levels
+
+
+def mean_interval(values: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Return an interval for the mean of a series whose neighbours may resemble each other; null below 6 values."""
+    n = len(values)
+    if n < FEWEST:
+        return None
+    strays = long_run(values)
+    middle, half = float(values.mean()), quantile(confidence, strays.degrees) * math.sqrt(strays.variance / n)
+    return middle - half, middle + half
 
 
 def restarts_interval(medians: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float, str]:
@@ -75,8 +105,7 @@ def restarts_interval(medians: Sequence[float], confidence: float = CONFIDENCE) 
     values = np.asarray(medians, dtype=np.float64)
     relative = bool(values.min() > 0)
     scaled = np.log(values) if relative else values
-    quantile = float(stats.t.ppf(0.5 + confidence / 2, len(scaled) - 1))
-    half = quantile * float(scaled.std(ddof=1)) / math.sqrt(len(scaled))
+    half = quantile(confidence, len(scaled) - 1) * float(scaled.std(ddof=1)) / math.sqrt(len(scaled))
     centre = float(scaled.mean())
     low, high = centre - half, centre + half
     if relative:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.results import Estimate, Scope, Summary
-from assay.stats.intervals import autocorrelation, median_interval, restarts_interval
+from assay.stats.intervals import autocorrelation, median_interval, restarts_interval, torn_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +35,20 @@ def estimate(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = 
         high=within[1] if within else None,
         unit=unit,
         scope=scope_of_one,
-        method="median, order statistics at the effective sample size"
-        if within
-        else "median; too few effective samples for an interval",
+        method=_method(pooled, within),
         n=n,
+    )
+
+
+def _method(samples: Samples, interval: tuple[float, float] | None) -> str:
+    """Return how the median of one process got its interval, or why it has none."""
+    if interval is not None:
+        return "median, order statistics at the effective sample size"
+    levels = torn_between(samples)
+    if levels is None:
+        return "median; too few effective samples for an interval"
+    return (
+        f"median; no interval: two levels, {levels.low:.4g} and {levels.high:.4g} ({levels.share_high:.0%} of the time)"
     )
 
 

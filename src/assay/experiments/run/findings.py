@@ -11,7 +11,7 @@ from assay.experiments.run.rates import ceilings, facts_of, rates_of, shares_of
 from assay.stats.summary import estimate
 
 if TYPE_CHECKING:
-    from assay.core.results import Record, Verdict
+    from assay.core.results import Estimate, Record, Verdict
     from assay.experiments.run.plan import RunOptions
     from assay.experiments.run.rates import Ceilings
     from assay.stats.summary import Samples
@@ -80,7 +80,7 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
     found = estimate(processes, "µs", scope_of_one="run" if command else "process")
     facts = facts_of(good, role)
     rates = rates_of(facts, found.value)
-    verdict, reason = _judge(found.relative_half_width, options.precision)
+    verdict, reason = _judge(found, options.precision)
     return Finding(
         claim=f"{label} on {role}, {options.mode}: the median time of a call is known to ±{options.precision:.2%}",
         estimate=found,
@@ -99,9 +99,10 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
     )
 
 
-def _judge(half_width: float | None, precision: float) -> tuple[Verdict, str | None]:
+def _judge(found: Estimate, precision: float) -> tuple[Verdict, str | None]:
+    half_width = found.relative_half_width
     if half_width is None:
-        return "unsure", "too few samples for an interval; give it a longer --duration"
+        return "unsure", f"{found.method}; more processes (--restarts, a longer --duration) give one over them"
     if half_width <= precision:
         return "yes", None
     return "no", f"it is known to ±{half_width:.2%}; a longer --duration or more --repeat narrows it"
@@ -123,7 +124,10 @@ def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
     parts = [f"{workload} takes {_listed(told)}" for workload, told in places.items()]
     more = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
     known = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
-    sure = f" The widest interval is ±{max(known):.1%}." if known else " No interval: too few samples."
+    sure = f" The widest interval is ±{max(known):.1%}." if known else ""
+    refused = len(measured) - len(known)
+    if refused:
+        sure += f" {refused} ha{'s' if refused == 1 else 've'} no interval; the table says why."
     return f"{'; '.join(parts[:3])}{more} ({how}).{sure}"
 
 

@@ -28,6 +28,7 @@ def page(machine: Machine, options: RunOptions, findings: Findings, records: Rec
     nothing = all(finding.estimate is None for finding in findings.findings)
     results: list[Element] = [
         results_table(findings, 100 * options.precision),
+        *_without_interval(findings),
         *samples_of(options, records),
         *rates_table(findings),
     ]
@@ -71,6 +72,15 @@ def results_table(findings: Findings, precision: float) -> Table:
         note="Samples in so many processes; the interval is over them where there were several, else within the one, "
         f"and says nothing of the next start. Marked: known to ±{precision:.2g} % as asked.",
     )
+
+
+def _without_interval(findings: Findings) -> list[Element]:
+    """Return why some results have no interval."""
+    return [
+        Text(text=f"{f.facts['workload']} on {f.facts['device']}: {f.reason}.", tone="unsure")
+        for f in findings.findings
+        if f.estimate is not None and f.estimate.low is None
+    ]
 
 
 def _row(finding: Finding) -> tuple[Cell, ...]:

@@ -1,0 +1,106 @@
+"""What the statistics say about noise of known truth, counted: for the tests in small, for the benchmark in full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.stats.anytime import Look, decide, interval_at, looks
+from assay.stats.intervals import median_interval
+from assay.stats.paired import compare_at
+from assay.stats.shape import RAREST, shape_of
+from tests.stats.noise_families import Family, draw, pairs, pairs_of_own_memory, truth
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float64]
+
+
+@dataclass
+class Outcome:
+    """How often each thing happened, and at which sizes and with which stretch measuring stopped."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    stopped_at: list[int] = field(default_factory=list)
+    stretch: list[float] = field(default_factory=list)
+
+
+def shapes(family: Family, n: int, repeats: int, seed: int) -> Outcome:
+    """Count the names given to windows; two-level windows that hardly show their rarer level apart ("hidden")."""
+    rows, around = draw(family, np.random.default_rng(seed), repeats, n)
+    outcome = Outcome()
+    for row, centre in zip(rows, around, strict=True):
+        share = float(np.mean(centre > 0))
+        hidden = family == "two levels" and not RAREST <= share <= 1 - RAREST
+        outcome.counts["hidden" if hidden else shape_of(row).name] += 1
+    return outcome
+
+
+def _held(interval: tuple[float, float] | None, true: float) -> str:
+    if interval is None:
+        return "refused"
+    return "covered" if interval[0] <= true <= interval[1] else "missed"
+
+
+def fixed_intervals(family: Family, n: int, repeats: int, seed: int) -> Outcome:
+    """Count how often the 95 % interval of n samples covers the window's median, misses it, or is refused."""
+    rows, around = draw(family, np.random.default_rng(seed), repeats, n)
+    held = (_held(median_interval(row), truth(family, centre)) for row, centre in zip(rows, around, strict=True))
+    return Outcome(Counter(held))
+
+
+def _stretch(row: Samples, look: Look) -> float | None:
+    peeking, fixed = interval_at(row, look), median_interval(row[: look.n])
+    if peeking is None or fixed is None:
+        return None
+    return (peeking[1] - peeking[0]) / (fixed[1] - fixed[0])
+
+
+def peeked_medians(family: Family, last: int, repeats: int, seed: int, precision: float = 0.005) -> Outcome:
+    """Count series in which any look's interval misses the median of the window so far; stop at ±0.5 %."""
+    rows, around = draw(family, np.random.default_rng(seed), repeats, last)
+    outcome, plan = Outcome(), looks(last=last)
+    for row, centre in zip(rows, around, strict=True):
+        seen = {_held(interval_at(row, look), truth(family, centre[: look.n])) for look in plan}
+        outcome.counts["missed" if "missed" in seen else "held"] += 1
+        stop = next((look for look in plan if decide(row, look, precision) == "enough"), None)
+        if stop and (stretch := _stretch(row, stop)) is not None:
+            outcome.stopped_at.append(stop.n)
+            outcome.stretch.append(round(stretch, 3))
+    return outcome
+
+
+def _pairs(
+    family: Family, rng: np.random.Generator, repeats: int, last: int, ratio: float, *, shared: bool
+) -> tuple[Samples, Samples]:
+    source = pairs if shared else pairs_of_own_memory
+    return source(family, rng, repeats, last, ratio)
+
+
+def peeked_ratios(family: Family, last: int, repeats: int, seed: int, *, shared: bool) -> Outcome:
+    """Count series of pairs in which any look's interval misses the true mean log-ratio, 0."""
+    firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, 1.0, shared=shared)
+    outcome, plan = Outcome(), looks(last=last)
+    for logs in np.log(seconds) - np.log(firsts):
+        missed = any(_held(interval_at(logs, look, estimand="mean"), 0.0) == "missed" for look in plan)
+        outcome.counts["missed" if missed else "held"] += 1
+    return outcome
+
+
+def verdicts(family: Family, last: int, repeats: int, seed: int, *, ratio: float, shared: bool) -> Outcome:
+    """Count the verdicts on a true ratio, measuring until one is sure or ``last`` pairs are taken."""
+    firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, ratio, shared=shared)
+    outcome, plan = Outcome(), looks(last=last)
+    for first, second in zip(firsts, seconds, strict=True):
+        found = compare_at(first, second, plan[0])
+        for look in plan[1:]:
+            if found.verdict != "unsure":
+                break
+            found = compare_at(first, second, look)
+        outcome.counts[found.verdict] += 1
+        outcome.stopped_at.append(found.pairs)
+    return outcome

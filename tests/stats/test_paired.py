@@ -1,0 +1,91 @@
+"""Verdicts on pairs of known ratio; the benchmark has the same counts in full."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.stats.anytime import looks
+from assay.stats.paired import compare_at, judge, log_ratios
+from tests.stats.chances import at_least, at_most
+from tests.stats.noise_families import FAMILIES, Family, pairs
+from tests.stats.simulations import verdicts
+
+REPEATS = 150
+OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "unsure": "unsure"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_thing_is_hardly_ever_called_different_from_itself(family: Family) -> None:
+    counts = verdicts(family, 2000, REPEATS, seed=1, ratio=1.0, shared=True).counts
+    assert counts["faster"] + counts["slower"] <= at_most(0.01, REPEATS)
+    assert counts["same"] >= at_least(0.9, REPEATS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_percent_slower_is_found_and_hardly_ever_called_the_same(family: Family) -> None:
+    counts = verdicts(family, 2000, REPEATS, seed=2, ratio=1.02, shared=True).counts
+    assert counts["slower"] >= at_least(0.9, REPEATS)
+    assert counts["same"] <= at_most(0.01, REPEATS)
+
+
+def test_a_difference_of_just_the_minimum_effect_stays_unsure_or_errs_seldom() -> None:
+    """The hardest truth: on the margin any verdict is an error, and the interval allows five percent of them."""
+    counts = verdicts("independent", 2000, REPEATS, seed=3, ratio=1.01, shared=True).counts
+    assert REPEATS - counts["unsure"] <= at_most(0.05, REPEATS)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32), st.sampled_from(FAMILIES), st.floats(0.9, 1.1))
+def test_swapping_the_two_turns_the_verdict_around(seed: int, family: Family, ratio: float) -> None:
+    first, second = (side[0] for side in pairs(family, np.random.default_rng(seed), 1, 400, ratio))
+    look = looks(last=400)[-1]
+    there, back = compare_at(first, second, look), compare_at(second, first, look)
+    assert back.verdict == OPPOSITE[there.verdict]
+    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert there.pairs == back.pairs == 400
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(-0.1, 0.1), st.floats(0, 0.1), st.floats(0.001, 0.05))
+def test_a_verdict_needs_the_whole_interval(low: float, width: float, minimum_effect: float) -> None:
+    high, margin = low + width, math.log1p(minimum_effect)
+    verdict = judge(low, high, minimum_effect)
+    assert (verdict == "slower") == (low > margin)
+    assert (verdict == "faster") == (high < -margin)
+    assert (verdict == "same") == (-margin < low and high < margin)
+
+
+def test_only_whole_blocks_of_pairs_count() -> None:
+    first, second = np.ones(103), np.full(103, math.e)
+    assert log_ratios(first, second, block=4) == pytest.approx(np.ones(100))
+    look = looks(last=103)[-1]
+    assert compare_at(first, second, look, block=4).pairs == 100
+
+
+def test_a_ratio_that_switches_between_two_levels_is_not_judged() -> None:
+    rng = np.random.default_rng(4)
+    first = np.exp(0.01 * rng.standard_normal(400))
+    second = np.repeat([1.0, 1.2], 50)[np.arange(400) % 100] * np.exp(0.01 * rng.standard_normal(400))
+    found = compare_at(first, second, looks(last=400)[-1])
+    assert (found.verdict, found.low, found.high) == ("unsure", None, None)
+    assert found.reason == "the ratio switches between two levels"
+
+
+def test_too_few_pairs_are_not_judged() -> None:
+    found = compare_at(np.ones(4), np.full(4, 2.0), looks()[0])
+    assert (found.verdict, found.reason, found.pairs) == ("unsure", "too few pairs", 4)
+
+
+def test_the_interval_lies_around_the_ratio() -> None:
+    first, second = (side[0] for side in pairs("spikes", np.random.default_rng(5), 1, 1000, 1.05))
+    found = compare_at(first, second, looks(last=1000)[-1])
+    assert found.low is not None
+    assert found.high is not None
+    assert 1.01 < found.low < found.ratio < found.high
+    assert found.verdict == "slower"
+    assert found.ratio == pytest.approx(1.05, abs=0.01)
