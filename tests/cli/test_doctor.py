@@ -152,10 +152,10 @@ def test_missing_permissions_come_with_the_way_to_get_them(tmp_path: Path) -> No
     parameters.parent.mkdir(parents=True)
     parameters.write_text("RmProfilingAdminOnly: 1\n")
     rapl, limits, counters = permissions.checks(with_gpu, tmp_path, user_id=1000)
-    assert (rapl.verdict, rapl.reason) == ("no", "this machine shows none")
+    assert (rapl.verdict, rapl.reason) == ("unsure", "this machine shows none")
     assert (limits.verdict, counters.verdict) == ("no", "no")
     assert "NVreg_RestrictProfilingToAdminUsers=0" in str(counters.facts["fix"])
-    assert [f.verdict for f in permissions.checks(with_gpu, tmp_path, user_id=0)] == ["no", "yes", "yes"]
+    assert [f.verdict for f in permissions.checks(with_gpu, tmp_path, user_id=0)] == ["unsure", "yes", "yes"]
     energy = tmp_path / permissions.RAPL
     energy.parent.mkdir(parents=True)
     energy.write_text("12345\n")

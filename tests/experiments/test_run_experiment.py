@@ -75,11 +75,11 @@ def test_repeats_are_asked_for_one_by_one_with_the_time_that_is_left(folder: Run
     wanted = options(repeat=2)
     first = EXPERIMENT.step(MACHINE, wanted, nothing(folder.path))
     assert not isinstance(first, Done)
-    assert (first.name, first.left_s) == ("repeat-1", 10.0)
+    assert (first.name, first.left_s) == ("repeat-1", 28.0)
     records = [measured(folder, trial, {"cuda:0": 5.0}) for trial in first.trials]
     second = EXPERIMENT.step(MACHINE, wanted, Records(records, folder.path))
     assert not isinstance(second, Done)
-    assert (second.name, second.left_s) == ("repeat-2", 5.0)
+    assert (second.name, second.left_s) == ("repeat-2", 14.0)
     records += [measured(folder, trial, {"cuda:0": 5.0}) for trial in second.trials]
     assert isinstance(EXPERIMENT.step(MACHINE, wanted, Records(records, folder.path)), Done)
 

@@ -11,7 +11,7 @@ from assay.cli.params import Duration, Fraction, Listed, behind_dashes, verb
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.core.plan import Subject
+    from assay.core.plan import Subject, Trial
     from assay.experiments.run.plan import RunOptions
     from assay.machine.model import Machine
 
@@ -118,7 +118,7 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
         cpu_groups=given["cpu_groups"],
         seed=given["seed"],
     )
-    return within_budget(options, given["budget"], len(trials_of(options, "repeat-1", 1)) * options.repeat)
+    return within_budget(options, given["budget"], trials_of(options, "repeat-1", 1) * options.repeat)
 
 
 def rank_count(asked: int | None) -> int:
@@ -133,16 +133,19 @@ def rank_count(asked: int | None) -> int:
     return asked or place.world_size
 
 
-def within_budget(options: RunOptions, budget_s: float | None, trials: int) -> RunOptions:
+def within_budget(options: RunOptions, budget_s: float | None, trials: tuple[Trial, ...]) -> RunOptions:
     """Shorten the trials until all of them fit the budget."""
-    from assay.experiments.run.plan import START_UP_S
+    from assay.experiments.run.plan import start_up_s
 
     if budget_s is None:
         return options
-    each_s = budget_s / trials - START_UP_S - options.cooldown_s
+    beside_s = sum(start_up_s(trial) + trial.cooldown_s for trial in trials)
+    each_s = (budget_s - beside_s) / len(trials)
     if each_s < SHORTEST_TRIAL_S:
-        least = trials * (SHORTEST_TRIAL_S + START_UP_S + options.cooldown_s)
-        raise BadInput(f"--budget {budget_s:g} s is too little for {trials} trials; they need at least {least:.1f} s.")
+        least = beside_s + len(trials) * SHORTEST_TRIAL_S
+        raise BadInput(
+            f"--budget {budget_s:g} s is too little for {len(trials)} trials; with starting they need {least:.1f} s."
+        )
     return options.model_copy(update={"duration_s": min(options.duration_s, each_s)})
 
 

@@ -75,7 +75,13 @@ class Launcher:
         while shares is None or restart < shares.restarts:
             with Crew(trial, restart) as crew:
                 self._bring_up(crew, attempt, placements)
-                shares = shares or shares_of(trial, setup_s=max(crew.setup_s.values()))
+                setup_s = max(crew.setup_s.values())
+                if shares is None and setup_s > trial.method.duration_s / 2:
+                    outcome.notes.append(
+                        f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s asked for; "
+                        "a longer --duration measures more"
+                    )
+                shares = shares or shares_of(trial, setup_s=setup_s)
                 try:
                     schedules.run(crew, shares.share_s)
                     crew.finish()

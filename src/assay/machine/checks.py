@@ -37,7 +37,7 @@ def _gpus_answer(machine: Machine, *, has_gpu_hardware: bool) -> Finding:
     missing = has_gpu_hardware and not machine.gpus
     return check(
         "NVML answers and lists GPUs",
-        _yes(bool(machine.gpus)),
+        "yes" if machine.gpus else "no" if has_gpu_hardware else "unsure",
         f"{len(machine.gpus)} with driver {machine.driver}" if machine.gpus else machine.gpu_note,
         fix="a GPU is plugged in: install its driver, or hand it into this container" if missing else None,
         topic="gpus",
@@ -104,7 +104,9 @@ def _quota(machine: Machine) -> Finding:
     return check(
         "No control group takes the CPU away in the middle of a measurement",
         _yes(not tight),
-        f"{quota:g} CPUs' worth of time for {cores} CPUs: the rest of each period we stand still" if tight else None,
+        f"{quota:g} CPUs' worth of time for {cores} CPUs: the rest of each period we stand still"
+        if tight
+        else "no quota",
         fix="raise cpu.max (docker: --cpus), or give whole cores with a cpuset instead" if tight else None,
         topic="noise",
     )

@@ -57,7 +57,7 @@ def _cpu_energy(root: Path) -> Finding:
     readable = text_of(path) is not None
     return check(
         "The CPU's energy counter (RAPL) may be read",
-        "yes" if readable else "no",
+        "yes" if readable else "no" if path.exists() else "unsure",
         None if readable else "only root may read it" if path.exists() else "this machine shows none",
         fix=f"sudo chmod a+r /{RAPL}" if path.exists() and not readable else None,
         topic="permissions",

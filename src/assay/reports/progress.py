@@ -115,7 +115,8 @@ def describe(trial: Trial) -> str:
     """Write a trial in a few words: what runs where, and how."""
     subjects = ", ".join(dict.fromkeys(s.label for role in trial.roles for s in role.subjects))
     how = {"alone": "", "together": " together", "turns": " in turns"}[trial.schedule]
-    return f"{subjects} on {' and '.join(trial.devices)}{how if len(trial.roles) > 1 else ''}"
+    quiet = ", once it is quiet (waits up to 2 min)" if trial.strangers == "wait" else ""
+    return f"{subjects} on {' and '.join(trial.devices)}{how if len(trial.roles) > 1 else ''}{quiet}"
 
 
 def outcome(record: Record) -> str:

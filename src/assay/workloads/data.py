@@ -45,6 +45,9 @@ def zeros(shape: Shape, dtype: str, seed: int, *, stream: int = 0) -> Floats:  #
 _DRAWS: Mapping[str, Callable[..., Floats]] = {"normal": normal, "uniform": uniform, "zeros": zeros}
 DISTRIBUTIONS = tuple(_DRAWS)
 
+CHOICES = {"dtype": DTYPES, "distribution": DISTRIBUTIONS}
+"""The words that parameters of the numpy workloads may take."""
+
 
 def draw(distribution: Scalar, shape: Shape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
     """Return data of the named distribution; the inputs of one call each take a stream of their own."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from assay.workloads import data, reference
 from assay.workloads.base import Prepared
+from assay.workloads.data import CHOICES
 from assay.workloads.parameters import block_sizes, complete, one_of, size
 from assay.workloads.problems import Attention
 
@@ -156,6 +157,7 @@ class FlashAttentionNumpy:
 
     name = "flash_attention"
     impl = "numpy"
+    choices = CHOICES
     device_kinds = frozenset({"cpu"})
     summary = "Attention by online softmax over tiles, causal or not, on a CPU"
 

@@ -23,7 +23,7 @@ from assay.workloads.torch_data import draw
 from assay.workloads.torch_device import import_torch, open_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.values import Params
     from assay.workloads.base import Prepared, Workload
@@ -126,6 +126,7 @@ class FlashAttentionTorch(TorchWorkload):
     """``flash_attention@torch``. Queries, keys and values lie in memory as batch, heads, sequence, dim."""
 
     name = "flash_attention"
+    choices: Mapping[str, tuple[str, ...]] = {**TorchWorkload.choices, "backend": BACKENDS}
     summary = "Attention, causal or not, by PyTorch's scaled_dot_product_attention and a backend of choice"
 
     def defaults(self, device_kind: str = "cpu") -> Params:

@@ -10,6 +10,7 @@ import numpy as np
 
 from assay.workloads import data, reference
 from assay.workloads.base import Prepared
+from assay.workloads.data import CHOICES
 from assay.workloads.parameters import block_sizes, complete, one_of, size
 from assay.workloads.problems import Gemm
 
@@ -65,6 +66,7 @@ class GemmNumpy:
 
     name = "gemm"
     impl = "numpy"
+    choices = CHOICES
     device_kinds = frozenset({"cpu"})
     summary = "Matrix product C = A·B, tiled, on a CPU"
 

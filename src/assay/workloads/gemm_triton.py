@@ -14,7 +14,7 @@ from assay.workloads.reference import tolerance
 from assay.workloads.torch_common import Work, reads_tf32
 from assay.workloads.torch_data import draw
 from assay.workloads.torch_device import open_device
-from assay.workloads.triton_common import MOST_SHARED_BYTES, power_of_two, tile_side
+from assay.workloads.triton_common import CHOICES, MOST_SHARED_BYTES, power_of_two, tile_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,7 @@ class GemmTriton:
 
     name = "gemm"
     impl = "triton"
+    choices = CHOICES
     device_kinds = triton_common.device_kinds()
     summary = "Matrix product C = A·B by a Triton kernel"
 

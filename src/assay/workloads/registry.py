@@ -43,6 +43,9 @@ PREFERRED = {"cuda": ("torch",), "cpu": ("torch", "numpy")}
 
 ENTRY_POINTS = "assay.workloads"
 
+LARGEST_SIZE = 2**48
+"""No dimension is larger: a number beyond is a slip of the finger, and no memory holds it."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -142,7 +145,21 @@ def complete(workload: Workload, given: Mapping[str, str], device_kind: str = "c
                 f"{workload.name} has no parameter {name!r}; it has {', '.join(params)}.{nearest(name, params)}"
             )
         params[name] = read_as(params[name], text, name)
+    make_sense(workload, params)
     return params
+
+
+def make_sense(workload: Workload, params: Params) -> None:
+    """Look at the parameters before anything is started: sizes are positive, words are among those known."""
+    for name, value in params.items():
+        if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= LARGEST_SIZE:
+            raise BadInput(f"{workload.name}: {name} is a size of at least 1, and {value} cannot be meant.")
+        known_words = getattr(workload, "choices", {}).get(name)
+        if known_words is not None and value not in known_words:
+            raise BadInput(
+                f"{workload.name} has no {name} {value!r}; there are {', '.join(known_words)}."
+                f"{nearest(str(value), known_words)}"
+            )
 
 
 def read_as(default: Scalar, text: str, name: str) -> Scalar:

@@ -12,6 +12,7 @@ from assay.workloads.rms_norm_torch import truth
 from assay.workloads.torch_common import EPS, Work
 from assay.workloads.torch_data import draw
 from assay.workloads.torch_device import open_device
+from assay.workloads.triton_common import CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ class RmsNormTriton:
 
     name = "rms_norm"
     impl = "triton"
+    choices = CHOICES
     device_kinds = triton_common.device_kinds()
     summary = "Root-mean-square norm of each row of a matrix by a Triton kernel"
 

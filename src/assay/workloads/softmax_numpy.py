@@ -10,6 +10,7 @@ import numpy as np
 
 from assay.workloads import data, reference
 from assay.workloads.base import Prepared
+from assay.workloads.data import CHOICES
 from assay.workloads.parameters import block_sizes, complete, one_of, size
 from assay.workloads.problems import Softmax
 
@@ -116,6 +117,7 @@ class SoftmaxNumpy:
 
     name = "softmax"
     impl = "numpy"
+    choices = CHOICES
     device_kinds = frozenset({"cpu"})
     summary = "Softmax of each row of a matrix, online over tiles, on a CPU"
 

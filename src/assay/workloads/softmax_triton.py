@@ -12,6 +12,7 @@ from assay.workloads.softmax_torch import truth
 from assay.workloads.torch_common import Work
 from assay.workloads.torch_data import draw
 from assay.workloads.torch_device import open_device
+from assay.workloads.triton_common import CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ class SoftmaxTriton:
 
     name = "softmax"
     impl = "triton"
+    choices = CHOICES
     device_kinds = triton_common.device_kinds()
     summary = "Softmax of each row of a matrix by a Triton kernel"
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
 from assay.workloads.base import Prepared, Ran
+from assay.workloads.data import DISTRIBUTIONS
 from assay.workloads.parameters import flag
 from assay.workloads.torch_check import Truth, compare
 from assay.workloads.torch_device import Tensor, synchronizer
 from assay.workloads.torch_profile import launched, library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.results import Check
     from assay.core.values import Params
@@ -82,6 +83,7 @@ class TorchWorkload:
 
     impl = "torch"
     device_kinds = frozenset({"cpu", "cuda"})
+    choices: Mapping[str, tuple[str, ...]] = {"dtype": DTYPES, "distribution": DISTRIBUTIONS}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: PyTorch chooses for itself."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.workloads.data import DISTRIBUTIONS
 from assay.workloads.parameters import size
 from assay.workloads.torch_common import reads_tf32
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from assay.workloads.torch_common import Work
 
 DTYPES = ("bfloat16", "float16", "float32")
+
+CHOICES = {"dtype": DTYPES, "distribution": DISTRIBUTIONS}
 
 MOST_SHARED_BYTES = 200 * 1024
 """Shared memory that a configuration may need by our estimate: what fits a Hopper; smaller GPUs refuse some."""

@@ -72,7 +72,7 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
             verdict="no",
             reason=last.reason,
             records=tuple(record.trial for record in tried),
-            facts={"workload": label, "device": role},
+            facts={"workload": label, "device": role, "status": last.status},
             origin=last.origin,
         )
     processes = samples_by_process(records, good, role, "call_us")

@@ -87,7 +87,7 @@ def _row(finding: Finding) -> tuple[Cell, ...]:
     facts, found = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
     if found is None:
-        return (workload, device, "failed", None, None, None)
+        return (workload, device, str(facts["status"]), None, None, None)
     half = found.relative_half_width
     return (
         workload,

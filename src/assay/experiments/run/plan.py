@@ -13,8 +13,11 @@ from assay.core.values import Value
 YARDSTICKS = "yardsticks"
 YARDSTICK_S = 3.0
 
-START_UP_S = 1.0
-"""What a trial may take beside its duration: its first worker's start and its last one's end."""
+START_UP_S = {"torch": 10.0, "triton": 20.0}
+"""What a trial may take beside its duration, by implementation: importing PyTorch, compiling, checking the result."""
+
+OTHER_START_UP_S = 1.0
+WAIT_FOR_QUIET_S = 120.0
 
 
 class RunOptions(Value):
@@ -58,8 +61,15 @@ def blocks_of(options: RunOptions) -> list[Block]:
 
 
 def longest_s(block: Block) -> float:
-    """Return at most how long a block takes, in seconds."""
-    return sum(trial.method.duration_s + trial.cooldown_s + START_UP_S for trial in block.trials)
+    """Return at most how long a block takes, in seconds, as far as can be foreseen."""
+    return sum(trial.method.duration_s + trial.cooldown_s + start_up_s(trial) for trial in block.trials)
+
+
+def start_up_s(trial: Trial) -> float:
+    """Return what a trial may take beside its duration, in seconds."""
+    impls = [subject.impl for role in trial.roles for subject in role.subjects]
+    waiting_s = WAIT_FOR_QUIET_S if trial.strangers == "wait" else 0.0
+    return waiting_s + max(START_UP_S.get(impl, OTHER_START_UP_S) for impl in impls)
 
 
 def role_names(options: RunOptions) -> tuple[str, ...]:
