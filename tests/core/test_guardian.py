@@ -115,6 +115,7 @@ def test_a_forked_child_that_keeps_the_pipe_open_deceives_nobody(
     program.wait()
     try:
         eventually(lambda: _no_leases(assay_home))
+        assert not (tmp_path / "made").exists()
         signal.pidfd_send_signal(forked, signal.SIGKILL)
     finally:
         os.close(forked)
@@ -247,4 +248,6 @@ def test_a_guardian_that_does_not_start_is_said_at_once(monkeypatch: pytest.Monk
 
 def test_a_guardian_that_was_killed_is_not_missed_at_the_end() -> None:
     with Guardian():
-        os.kill(_guardian_of(os.getpid()), signal.SIGKILL)
+        guardian = _guardian_of(os.getpid())
+        os.kill(guardian, signal.SIGKILL)
+    assert not Path(f"/proc/{guardian}").exists()

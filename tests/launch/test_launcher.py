@@ -51,7 +51,6 @@ def test_restarts_that_do_not_fit_the_duration_are_left_out_and_said(measure: Me
 def test_given_counts_of_runs_are_obeyed_exactly(measure: Measure, workplace: Path) -> None:
     method = quickly(warmup_runs=2, benchmark_runs=5)
     outcome = measure(role("cpu:0", function("notes_who", who="x")), method=method)
-    assert only(outcome, quantity="call_us").data == only(outcome, quantity="call_us").data
     assert len(np.frombuffer(only(outcome, quantity="call_us").data)) == 5
     assert (workplace / "order.txt").read_text() == "x" * 7
 

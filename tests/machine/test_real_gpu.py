@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from assay.core.errors import MachineCannot
 from assay.isolation.devices import choose
 from assay.machine import nvidia
 from assay.machine.detect import detect
@@ -46,6 +47,8 @@ def test_a_real_machine_is_known_again_while_its_clocks_move(here: Machine) -> N
 def test_a_real_gpu_is_touched(here: Machine) -> None:
     for gpu in here.gpus:
         nvidia.touch(gpu.uuid)
+    with pytest.raises(MachineCannot):
+        nvidia.touch("GPU-00000000-0000-0000-0000-000000000000")
 
 
 def test_cuda_counts_the_gpus_as_foretold(here: Machine) -> None:

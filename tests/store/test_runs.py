@@ -128,7 +128,10 @@ def test_what_is_written_fits_the_shipped_schemas(tmp_path: Path) -> None:
         "record": json.loads((folder.path / "records.jsonl").read_text()),
     }
     for name, content in written.items():
-        jsonschema.validate(content, json.loads((schemas.FOLDER / f"{name}.schema.json").read_text()))
+        schema = json.loads((schemas.FOLDER / f"{name}.schema.json").read_text())
+        jsonschema.validate(content, schema)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**content, "no such key": 1}, schema)
 
 
 def test_the_shipped_schemas_are_those_of_the_models() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -12,7 +13,6 @@ from assay.workloads.function import FunctionWorkload, is_function_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from assay.core.values import Params
     from assay.workloads.base import Prepared
@@ -65,8 +65,9 @@ def test_a_function_in_a_file_is_found_and_called(write: Write) -> None:
 
 
 def test_looking_for_a_function_does_not_run_the_file(write: Write) -> None:
-    write("raise SystemExit('was run')\ndef go(): pass\n")
+    write("open('was-run', 'w')\ndef go(): pass\n")
     FunctionWorkload("mine.py:go").make_sure({})
+    assert not Path("was-run").exists()
 
 
 @pytest.mark.parametrize(
