@@ -25,7 +25,7 @@ from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
 from assay.core.results import Record, Window
 from assay.core.units import unit_of
-from assay.stats.summary import summarise
+from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
             subject,
             quantity,
             unit_of(quantity),
-            [np.max([np.frombuffer(part.data) for part in parts], axis=0) for parts in restarts.values()],
+            [slowest([np.frombuffer(part.data) for part in parts]) for parts in restarts.values()],
             scope_of_one="run" if commands[role] else "process",
         )
         for (role, subject, quantity), restarts in grouped.items()

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from assay.core.durable import read_json, read_yaml
 from assay.core.errors import BadInput, nearest
+from assay.core.values import first_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +80,4 @@ def _planned(options: JsonValue, file: Path) -> RunOptions:
     try:
         return RunOptions.model_validate(options)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise BadInput(f"{file}: options.{place}: {first['msg']}.") from None
+        raise BadInput(f"{file}: options: {first_problem(error)}.") from None

@@ -24,7 +24,7 @@ from assay.core import durable, processes
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.home import home
 from assay.core.processes import Identity
-from assay.core.values import SCHEMA_VERSION, Value
+from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -198,9 +198,7 @@ def _read(path: Path) -> Lease:
     try:
         lease = Lease.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{path} is not a lease: {place or 'its content'}: {first['msg']}.") from error
+        raise BadInput(f"{path} is not a lease: {first_problem(error)}.") from error
     if lease.id != path.stem:
         raise BadInput(f"{path} is not a lease: it carries the id {lease.id}.")
     return lease

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 SCHEMA_VERSION = 1
 
@@ -23,6 +23,13 @@ class Value(BaseModel):
     def as_json(self) -> dict[str, JsonValue]:
         """Return the value as plain JSON data, under the names it is read back by."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first thing a model complains about, with its place: ``options.seed: Input should be …``."""
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}" if place else problem["msg"]
 
 
 def identity(value: Value, *, length: int = 12) -> str:

@@ -40,6 +40,12 @@ def estimate(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = 
     )
 
 
+def slowest(ranks: Sequence[Samples]) -> Samples:
+    """Return the slowest rank of each iteration that all ranks made."""
+    common = min(map(len, ranks))
+    return np.asarray(np.max([samples[:common] for samples in ranks], axis=0), dtype=np.float64)
+
+
 def _method(samples: Samples, interval: tuple[float, float] | None) -> str:
     """Return how the median of one process got its interval, or why it has none."""
     if interval is not None:

@@ -17,7 +17,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Block
 from assay.core.results import Findings, Record, Series
 from assay.core.units import unit_of
-from assay.core.values import Value
+from assay.core.values import Value, first_problem
 from assay.machine.model import Machine
 from assay.store.plan import Plan
 from assay.store.records import Records
@@ -193,17 +193,13 @@ def _read(path: Path, kind: type[ValueT]) -> ValueT:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{path} is not what this version of Assay writes: {_first(error)}.") from None
+        raise BadInput(f"{path} is not what this version of Assay writes: {first_problem(error)}.") from None
 
 
 def _parse(line: str, kind: type[ValueT], path: Path) -> ValueT:
     try:
         return kind.model_validate_json(line)
     except ValidationError as error:
-        raise BadInput(f"{path} holds a line that this version of Assay does not write: {_first(error)}.") from None
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {problem['msg']}" if place else problem["msg"]
+        raise BadInput(
+            f"{path} holds a line that this version of Assay does not write: {first_problem(error)}."
+        ) from None

@@ -8,7 +8,7 @@ from assay.core.results import Finding, Findings
 from assay.core.units import format_time
 from assay.experiments.run.plan import role_names, trials_of
 from assay.experiments.run.rates import ceilings, facts_of, rates_of, shares_of
-from assay.stats.summary import estimate
+from assay.stats.summary import estimate, slowest
 
 if TYPE_CHECKING:
     from assay.core.results import Estimate, Record, Verdict
@@ -47,13 +47,10 @@ def samples_by_process(records: Records, chosen: list[Record], role: str, quanti
     processes: list[Samples] = []
     for record in chosen:
         series = [s for s in record.series if s.role == role and s.quantity == quantity]
-        for restart in sorted({s.restart for s in series}):
-            ranks = [records.samples(s) for s in series if s.restart == restart]
-            slowest = ranks[0]
-            for other in ranks[1:]:
-                common = min(len(slowest), len(other))
-                slowest = slowest[:common].clip(min=other[:common])
-            processes.append(slowest)
+        processes += [
+            slowest([records.samples(s) for s in series if s.restart == restart])
+            for restart in sorted({s.restart for s in series})
+        ]
     return processes
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from assay.core.plan import Block, Isolation, Method, Role, StrangerPolicy, Subject, Trial
 from assay.core.values import Value
+from assay.launch.watch import WAIT_AT_MOST_S
 
 YARDSTICKS = "yardsticks"
 YARDSTICK_S = 3.0
@@ -17,7 +18,6 @@ START_UP_S = {"torch": 10.0, "triton": 20.0}
 """What a trial may take beside its duration, by implementation: importing PyTorch, compiling, checking the result."""
 
 OTHER_START_UP_S = 1.0
-WAIT_FOR_QUIET_S = 120.0
 
 
 class RunOptions(Value):
@@ -68,7 +68,7 @@ def longest_s(block: Block) -> float:
 def start_up_s(trial: Trial) -> float:
     """Return what a trial may take beside its duration, in seconds."""
     impls = [subject.impl for role in trial.roles for subject in role.subjects]
-    waiting_s = WAIT_FOR_QUIET_S if trial.strangers == "wait" else 0.0
+    waiting_s = WAIT_AT_MOST_S if trial.strangers == "wait" else 0.0
     return waiting_s + max(START_UP_S.get(impl, OTHER_START_UP_S) for impl in impls)
 
 
