@@ -60,10 +60,12 @@ def _stretch(row: Samples, look: Look) -> float | None:
     return (peeking[1] - peeking[0]) / (fixed[1] - fixed[0])
 
 
-def peeked_medians(family: Family, last: int, repeats: int, seed: int, precision: float = 0.005) -> Outcome:
+def peeked_medians(
+    family: Family, last: int, repeats: int, seed: int, precision: float = 0.005, first: int = 100
+) -> Outcome:
     """Count series in which any look's interval misses the median of the window so far; stop at ±0.5 %."""
     rows, around = draw(family, np.random.default_rng(seed), repeats, last)
-    outcome, plan = Outcome(), looks(last=last)
+    outcome, plan = Outcome(), looks(first, last)
     for row, centre in zip(rows, around, strict=True):
         seen = {_held(interval_at(row, look), truth(family, centre[: look.n])) for look in plan}
         outcome.counts["missed" if "missed" in seen else "held"] += 1
@@ -81,26 +83,28 @@ def _pairs(
     return source(family, rng, repeats, last, ratio)
 
 
-def peeked_ratios(family: Family, last: int, repeats: int, seed: int, *, shared: bool) -> Outcome:
+def peeked_ratios(family: Family, last: int, repeats: int, seed: int, *, shared: bool, first: int = 100) -> Outcome:
     """Count series of pairs in which any look's interval misses the true mean log-ratio, 0."""
     firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, 1.0, shared=shared)
-    outcome, plan = Outcome(), looks(last=last)
+    outcome, plan = Outcome(), looks(first, last)
     for logs in np.log(seconds) - np.log(firsts):
         missed = any(_held(interval_at(logs, look, estimand="mean"), 0.0) == "missed" for look in plan)
         outcome.counts["missed" if missed else "held"] += 1
     return outcome
 
 
-def verdicts(family: Family, last: int, repeats: int, seed: int, *, ratio: float, shared: bool) -> Outcome:
+def verdicts(
+    family: Family, last: int, repeats: int, seed: int, *, ratio: float, shared: bool, first: int = 100
+) -> Outcome:
     """Count the verdicts on a true ratio, measuring until one is sure or ``last`` pairs are taken."""
     firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, ratio, shared=shared)
-    outcome, plan = Outcome(), looks(last=last)
-    for first, second in zip(firsts, seconds, strict=True):
-        found = compare_at(first, second, plan[0])
+    outcome, plan = Outcome(), looks(first, last)
+    for one, other in zip(firsts, seconds, strict=True):
+        found = compare_at(one, other, plan[0])
         for look in plan[1:]:
             if found.verdict != "unsure":
                 break
-            found = compare_at(first, second, look)
+            found = compare_at(one, other, look)
         outcome.counts[found.verdict] += 1
         outcome.stopped_at.append(found.pairs)
     return outcome

@@ -50,7 +50,10 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 @click.option("--ranks", type=click.IntRange(1), help="Processes that run it as one group.  [default: 1]")
 @click.option("--warmup-runs", type=click.IntRange(0), help="Exactly so many untimed calls first.")
 @click.option("--benchmark-runs", type=click.IntRange(1), help="Exactly so many timed calls.")
-@click.option("--precision", type=Fraction(), default="1%", show_default=True, help="What counts as known.")
+@click.option(
+    "--precision", type=Fraction(), default="1%", show_default=True, help="Known so well, a trial ends early."
+)
+@click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
 @click.option("--yardsticks/--no-yardsticks", default=True, help="Measure what the GPU can do, to compare with.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -98,6 +101,8 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
     ranks = rank_count(given["ranks"])
     restarts = given["restarts"] or (1 if exact else QUICK_RESTARTS if given["quick"] else 5)
     kind = devices[0].partition(":")[0]
+    if kind == "cpu" and given["cache"] == "cold":
+        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
     chosen = subjects(given, command_line, kind)
     options = RunOptions(
         subjects=chosen,
@@ -114,6 +119,7 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
         warmup_runs=given["warmup_runs"],
         benchmark_runs=given["benchmark_runs"],
         precision=given["precision"],
+        cache=given["cache"],
         timeout_s=given["timeout"],
         cpu_groups=given["cpu_groups"],
         seed=given["seed"],

@@ -24,8 +24,8 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def descendants() -> list[int]:
-    """Return every process that descends from this one and still runs."""
+def descendants(of: int | None = None) -> list[int]:
+    """Return every process that descends from a process, or from this one, and still runs."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -33,10 +33,11 @@ def descendants() -> list[int]:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state not in "ZX":
                     parents[int(entry.name)] = int(parent)
-    family: set[int] = {os.getpid()}
+    eldest = os.getpid() if of is None else of
+    family: set[int] = {eldest}
     while grown := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= grown
-    return sorted(family - {os.getpid()})
+    return sorted(family - {eldest})
 
 
 def end_descendants() -> None:

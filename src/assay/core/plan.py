@@ -20,6 +20,9 @@ Schedule = Literal["alone", "together", "turns"]
 StrangerPolicy = Literal["warn", "refuse", "wait"]
 """When others are busy before a trial: measure and say so, do not measure, or wait until they are done."""
 
+Cache = Literal["cold", "warm"]
+"""What a GPU's caches hold when a call begins: overwritten before each, or as the same call left them."""
+
 Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
 
 
@@ -87,12 +90,13 @@ class Role(Value):
 
 
 class Method(Value):
-    """How samples are taken. Given counts are obeyed exactly; otherwise the duration is filled."""
+    """How samples are taken. Given counts are obeyed exactly; otherwise it ends within the duration once precise."""
 
     duration_s: float = Field(gt=0)
     warmup_runs: int | None = Field(default=None, ge=0)
     benchmark_runs: int | None = Field(default=None, ge=1)
     precision: float = Field(default=0.01, gt=0, lt=1)
+    cache: Cache | None = Field(default=None, description="Null: cold on a GPU, as the calls leave it on a CPU.")
     timeout_s: float = Field(default=120.0, gt=0)
 
 

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from assay.core.plan import Isolation
+from assay.core.plan import Cache, Isolation
 from assay.core.values import SCHEMA_VERSION, Params, Value
 
 Scope = Literal["process", "run", "machine"]
@@ -99,6 +99,16 @@ class Check(Value):
         return self.error <= self.tolerance
 
 
+class HowTimed(Value):
+    """By which method a subject is timed, and why; what it launches, and how far the method itself may be off."""
+
+    method: str
+    why: str
+    cache: Cache
+    operations: int | None = None
+    instrument_error_us: float | None = None
+
+
 class SubjectFacts(Value):
     """What a worker found out about a subject before timing it. Null: not stated, not checked."""
 
@@ -108,6 +118,7 @@ class SubjectFacts(Value):
     check: Check | None = None
     backend: str | None = Field(default=None, description="Which library really did the work, seen in its kernels.")
     kernels: tuple[str, ...] | None = Field(default=None, description="The kernels one call launches, in order.")
+    timed: HowTimed | None = Field(default=None, description="Null where calls are counted, or nothing is timed.")
 
 
 class Evidence(Value):

@@ -24,6 +24,7 @@ _UNIT_SUFFIXES = {
     "gb": "GB",
     "mb": "MB",
     "mhz": "MHz",
+    "cycles": "cycles",
     "c": "°C",
     "percent": "%",
     "gflops": "GFLOP/s",

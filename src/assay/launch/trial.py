@@ -112,6 +112,9 @@ class Launcher:
                         restart=crew.restart,
                         allotment=allotment,
                         all_cpus=self.machine.cpus,
+                        cache=crew.trial.method.cache,
+                        timeout_s=crew.trial.method.timeout_s,
+                        counted=role.ranks > 1 or crew.trial.method.benchmark_runs is not None,
                         seed=crew.trial.seed,
                     )
                 )

@@ -13,16 +13,16 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.processes import boot_id
 from assay.machine.model import Gpu, LostGpu
-from assay.machine.nvml_reader import Reader, read_gpu, read_hint, read_links, text
+from assay.machine.nvml_reader import Reader, list_processes, read_gpu, read_hint, read_links, text
+from assay.machine.nvml_sensor import NvmlSensor
 from assay.machine.vendor import GpuProcess, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from assay.core.leases import Lease
 
-_MIB = 2**20
 _RIGHTS = "administrator rights (root, and in a container CAP_SYS_ADMIN as well)"
 
 
@@ -125,18 +125,35 @@ def _count(nvml: ModuleType) -> int:
         return 0
 
 
-def _processes_on(reader: Reader) -> list[GpuProcess]:
-    """Return who is on a GPU, each once, whether it computes, draws or comes through the multi-process service."""
-    uuid = text(reader.ask("nvmlDeviceGetUUID"))
-    found: dict[int, GpuProcess] = {}
-    for kind in ("Compute", "Graphics", "MPSCompute"):
-        listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
-        if listed is None:
-            listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v2")
-        for process in listed or ():
-            memory = None if process.usedGpuMemory is None else process.usedGpuMemory / _MIB
-            found.setdefault(process.pid, GpuProcess(gpu=uuid or "lost", pid=process.pid, memory_mib=memory))
-    return list(found.values())
+def _processes_on(reader: Reader) -> tuple[GpuProcess, ...]:
+    return list_processes(reader, text(reader.ask("nvmlDeviceGetUUID")) or "lost") or ()
+
+
+@contextlib.contextmanager
+def sensors(uuids: Sequence[str]) -> Iterator[tuple[NvmlSensor, ...]]:
+    """Give the sensors of GPUs, in the order asked for, open for the length of a ``with`` block.
+
+    Raises:
+        MachineCannot: NVML does not answer, or lists no such GPU.
+    """
+    with readers(uuids) as found:
+        yield tuple(NvmlSensor(reader, uuid) for reader, uuid in zip(found, uuids, strict=True))
+
+
+@contextlib.contextmanager
+def readers(uuids: Sequence[str]) -> Iterator[tuple[Reader, ...]]:
+    """Give what asks NVML about GPUs, in the order asked for, open for the length of a ``with`` block.
+
+    Raises:
+        MachineCannot: NVML does not answer, or lists no such GPU.
+    """
+    with _session() as nvml:
+        listed = [Reader(nvml, index) for index in range(_count(nvml))]
+        found = {text(reader.ask("nvmlDeviceGetUUID")): reader for reader in listed}
+        missing = [uuid for uuid in uuids if uuid not in found]
+        if missing:
+            raise MachineCannot(f"NVML lists no GPU {', '.join(missing)}.")
+        yield tuple(found[uuid] for uuid in uuids)
 
 
 def set_power_limit(uuid: str, watts: float) -> Lease:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.machine import throttle
 from assay.machine.model import Gpu, GpuState, Link, LinkPath, LostGpu, MigInstance
-from assay.machine.vendor import NodeHint
+from assay.machine.vendor import GpuProcess, NodeHint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def read_gpu(reader: Reader) -> Gpu | LostGpu:
     uuid, name = text(reader.ask("nvmlDeviceGetUUID")), text(reader.ask("nvmlDeviceGetName"))
     if uuid is None:
         return LostGpu(index=reader.index, reason=reader.lost or reader.last_error)
-    memory = _memory(reader, reader.handle)
+    memory = memory_of(reader, reader.handle)
     limits_mw = reader.ask("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
     gpu = Gpu(
         index=reader.index,
@@ -101,12 +101,17 @@ def read_gpu(reader: Reader) -> Gpu | LostGpu:
     return gpu if reader.lost is None else LostGpu(index=reader.index, reason=reader.lost)
 
 
-def read_state(reader: Reader) -> GpuState:
-    """Return what a GPU does at this moment."""
-    memory, busy = _memory(reader, reader.handle), reader.ask("nvmlDeviceGetUtilizationRates")
+def read_throttle(reader: Reader) -> tuple[str, ...] | None:
+    """Return why a GPU's clock is not higher, in words; null where it does not say."""
     mask = reader.number("nvmlDeviceGetCurrentClocksEventReasons")
     if mask is None:
         mask = reader.number("nvmlDeviceGetCurrentClocksThrottleReasons")
+    return None if mask is None else throttle.in_words(mask)
+
+
+def read_state(reader: Reader) -> GpuState:
+    """Return what a GPU does at this moment."""
+    memory, busy = memory_of(reader, reader.handle), reader.ask("nvmlDeviceGetUtilizationRates")
     return GpuState(
         sm_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM),
         memory_mhz=reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_MEM),
@@ -116,7 +121,7 @@ def read_state(reader: Reader) -> GpuState:
         utilisation_percent=None if busy is None else int(busy.gpu),
         pcie_generation=reader.number("nvmlDeviceGetCurrPcieLinkGeneration"),
         pcie_width=reader.number("nvmlDeviceGetCurrPcieLinkWidth"),
-        throttle=None if mask is None else throttle.in_words(mask),
+        throttle=read_throttle(reader),
     )
 
 
@@ -145,11 +150,29 @@ def _address(pci: Any) -> str | None:
     return f"{int(match[1], 16):04x}:{match[2]}" if match else None
 
 
-def _memory(reader: Reader, handle: Any) -> Any:
+def memory_of(reader: Reader, handle: Any) -> Any:
     """Return the memory in bytes; the newer question does not count what the driver keeps for itself as used."""
     version = getattr(reader.nvml, "nvmlMemory_v2", None)
     newer = reader.plain("nvmlDeviceGetMemoryInfo", handle, version) if version else None
     return newer or reader.plain("nvmlDeviceGetMemoryInfo", handle)
+
+
+def list_processes(reader: Reader, uuid: str) -> tuple[GpuProcess, ...] | None:
+    """Return who is on a GPU, each once, whether it computes, draws or comes through the multi-process service.
+
+    Null: NVML does not say.
+    """
+    found: dict[int, GpuProcess] = {}
+    answered = False
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
+        if listed is None:
+            listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v2")
+        answered = answered or listed is not None
+        for process in listed or ():
+            memory = None if process.usedGpuMemory is None else process.usedGpuMemory / _MIB
+            found.setdefault(process.pid, GpuProcess(gpu=uuid, pid=process.pid, memory_mib=memory))
+    return tuple(found.values()) if answered else None
 
 
 def _instances(reader: Reader, parent: str) -> tuple[MigInstance, ...]:
@@ -167,7 +190,7 @@ def _instance(reader: Reader, number: int, parent: str) -> MigInstance | None:
     uuid = None if handle is None else text(reader.plain("nvmlDeviceGetUUID", handle))
     if uuid is None:
         return None
-    memory, shape = _memory(reader, handle), reader.plain("nvmlDeviceGetAttributes_v2", handle)
+    memory, shape = memory_of(reader, handle), reader.plain("nvmlDeviceGetAttributes_v2", handle)
     profile = re.search(r"\bMIG (\S+)", text(reader.plain("nvmlDeviceGetName", handle)) or "")
     return MigInstance(
         number=number,

@@ -15,6 +15,7 @@ _TONES: dict[str, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
 _TOPICS = {
     "isolation": "Isolation",
     "noise": "What would make timings noisy",
+    "clock": "The clock itself",
     "gpus": "GPUs",
     "software": "Software",
     "tools": "Tools",

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from assay.core.units import format_span, format_time
+from assay.experiments.times import decisive
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -123,7 +124,7 @@ def outcome(record: Record) -> str:
     """Write what a trial gave in a few words."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
-    timed = [s for s in record.estimates if s.quantity == "call_us"]
+    timed = [s for s in record.estimates if s.quantity == decisive([record], s.role)]
     times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
     if len(timed) == 1:
         return times[0]

@@ -5,6 +5,10 @@ The interval at a look is the fixed-size one, stretched by the same factor at ev
 divided among the looks such that it comes out so. The shares add up to the whole (Bonferroni), so that all looks hold
 together however they depend on each other; some of the error is kept back because the width that is stretched is
 itself only estimated.
+
+How far the average of fewer than a hundred samples strays is itself much a matter of chance. Looks at so few get a
+part of the error of their own, which stretches them further, and are never narrower than if the samples did not
+resemble each other: whoever can stop early does, and nobody else pays much for it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from assay.stats.intervals import CONFIDENCE, mean_interval, median_interval
 from assay.stats.longrun import degrees, quantile
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 
 Estimand = Literal["median", "mean"]
 KEPT_BACK = 0.4  # share of the allowed error
+SMALL = 100  # samples
+SMALL_SHARE = 0.3  # of the error that is not kept back, for all looks at fewer where there are looks at more
+HALVINGS = 50  # of the range in which the stretch is looked for: to the last digit
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,27 @@ def looks(first: int = 100, last: int = 4000, growth: float = 1.4) -> tuple[Look
     """Return the looks from ``first`` to ``last`` samples, each ``growth`` times the one before."""
     steps = math.ceil(math.log(last / first) / math.log(growth) - 1e-9)
     sizes = sorted({min(last, math.ceil(first * growth**step)) for step in range(steps + 1)})
+    small, large = [n for n in sizes if n < SMALL], [n for n in sizes if n >= SMALL]
+    if not (small and large):
+        return _stretched_alike(sizes, 1.0)
+    return _stretched_alike(small, SMALL_SHARE) + _stretched_alike(large, 1 - SMALL_SHARE)
+
+
+def _stretched_alike(sizes: list[int], part: float) -> tuple[Look, ...]:
+    """Return looks that share a part of the error such that all stretch the fixed-size interval by the same factor."""
     freedom = np.array([degrees(n) for n in sizes])
-    single = stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)
+    single = special.stdtrit(freedom, 0.5 + CONFIDENCE / 2)
 
     def spent(stretch: float) -> Samples:
-        return np.asarray(2 * stats.t.sf(stretch * single, freedom), dtype=np.float64)
+        return np.asarray(2 * special.stdtr(freedom, -stretch * single), dtype=np.float64)
 
-    allowed = (1 - CONFIDENCE) * (1 - KEPT_BACK)
-    stretch = float(optimize.brentq(lambda x: float(spent(x).sum()) - allowed, 1.0, 100.0))
-    shares = spent(stretch)
-    return tuple(Look(n, float(share)) for n, share in zip(sizes, shares / shares.sum(), strict=True))
+    allowed = (1 - CONFIDENCE) * (1 - KEPT_BACK) * part
+    low, high = 1.0, 100.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spent(middle).sum() > allowed else (low, middle)
+    shares = spent(high)
+    return tuple(Look(n, float(share)) for n, share in zip(sizes, part * shares / shares.sum(), strict=True))
 
 
 def interval_at(
@@ -66,7 +84,20 @@ def interval_at(
     middle = float(np.median(seen) if estimand == "median" else seen.mean())
     spent = (1 - confidence) * (1 - KEPT_BACK) * look.share
     stretch = quantile(1 - spent, degrees(look.n)) / quantile(confidence, degrees(look.n))
-    return middle - stretch * (middle - fixed[0]), middle + stretch * (fixed[1] - middle)
+    below, above = stretch * (middle - fixed[0]), stretch * (fixed[1] - middle)
+    if look.n < SMALL:
+        below = above = max(below, above, stretch * _half_width_of_unrelated(seen, confidence, estimand))
+    return middle - below, middle + above
+
+
+def _half_width_of_unrelated(seen: Samples, confidence: float, estimand: Estimand) -> float:
+    """Return how far the interval of so many samples reaches to its wider side if they do not resemble each other."""
+    errors = quantile(confidence, degrees(len(seen))) / math.sqrt(len(seen))
+    if estimand == "mean":
+        return errors * float(seen.std(ddof=1))
+    reach = min(0.5, errors / 2)
+    low, middle, high = np.quantile(seen, [0.5 - reach, 0.5, 0.5 + reach])
+    return float(max(middle - low, high - middle))
 
 
 def decide(samples: Samples, look: Look, precision: float, confidence: float = CONFIDENCE) -> Literal["enough", "more"]:

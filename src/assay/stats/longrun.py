@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+from scipy import special  # not scipy.stats, which takes as long to import as a worker to start
 from scipy.fft import dct
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def centred_time(n: int) -> Samples:
 @cache
 def _alarming(slower: int, faster: int) -> float:
     """Return the ratio of mean powers that so many slower and faster cosines seldom exceed without memory."""
-    return float(stats.f.ppf(1 - MEMORY_ALARM, slower, faster))
+    return float(special.fdtri(slower, faster, 1 - MEMORY_ALARM))
 
 
 def long_run(values: Samples) -> LongRun:
@@ -72,7 +72,7 @@ def long_run(values: Samples) -> LongRun:
 @cache
 def quantile(confidence: float, freedom: int) -> float:
     """Return how many standard errors a two-sided interval reaches to each side: Student's t."""
-    return float(stats.t.ppf(0.5 + confidence / 2, freedom))
+    return float(special.stdtrit(freedom, 0.5 + confidence / 2))
 
 
 def robust_scale(samples: Samples) -> float:

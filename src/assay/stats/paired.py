@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from assay.stats.anytime import interval_at
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.longrun import winsorised
-from assay.stats.shape import two_levels
+from assay.stats.shape import SMOOTHING, two_levels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,6 +59,25 @@ def judge(low: float, high: float, minimum_effect: float = MINIMUM_EFFECT) -> Ve
     return "same" if -margin < low and high < margin else "unsure"
 
 
+def _smooth(samples: Samples) -> Samples:
+    return np.asarray(np.median(sliding_window_view(samples, SMOOTHING), axis=1), dtype=np.float64)
+
+
+def switches_alone(side: Samples, ratios: Samples) -> bool:
+    """Return whether one side switches between two levels and the ratio with it, both as logarithms.
+
+    A clock that both share moves both, and leaves the ratio where it is. Where one side switches by itself, the mean
+    ratio says how long it happened to be on which level.
+    """
+    levels = two_levels(side)
+    if levels is None:
+        return False
+    high, smooth = _smooth(side) > (levels.low + levels.high) / 2, _smooth(ratios)
+    if high.all() or not high.any():
+        return False
+    return abs(float(np.median(smooth[high]) - np.median(smooth[~high]))) > (levels.high - levels.low) / 2
+
+
 def compare_at(
     first: Samples,
     second: Samples,
@@ -76,6 +96,8 @@ def compare_at(
     ratio = math.exp(float(np.mean(winsorised(logs))))
     if two_levels(logs) is not None:
         return Comparison("unsure", ratio, None, None, len(logs), "the ratio switches between two levels")
+    if any(switches_alone(np.log(side[: len(logs)]), logs) for side in (first, second)):
+        return Comparison("unsure", ratio, None, None, len(logs), "one of the two switches between levels by itself")
     interval = interval_at(winsorised(logs), look, confidence, "mean")
     if interval is None:
         return Comparison("unsure", ratio, None, None, len(logs), "too few pairs")

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.isolation.bind import Held, bind, bound_nodes, pages_by_node
-from assay.timing import wall
 from assay.worker import protocol as say
 from assay.worker import subjects
+from assay.worker.timer import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from assay.timing.stretch import Stretch
     from assay.workloads.base import Prepared
 
 SPIN_NS = 2_000_000
@@ -35,8 +36,7 @@ class Worker:
         self._held = Held("none")
         self._cores: tuple[int, ...] | None = None
         self._prepared: tuple[Prepared, ...] = ()
-        self._timed: tuple[wall.Timed, ...] = ()
-        self._calls_per_sample: tuple[int, ...] | None = None
+        self._timer = Timer((), ())
 
     def serve(self) -> None:
         """Answer messages until told to finish."""
@@ -63,24 +63,16 @@ class Worker:
         device = role.device_of(message.rank)
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
-        self._timed = tuple(map(subjects.timed, self._prepared))
+        self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
+        if role.duty == "timed" and not message.counted:
+            how = self._timer.set_up(device, message.cache, message.timeout_s)
+            facts = tuple(f.model_copy(update={"timed": h}) for f, h in zip(facts, how, strict=True))
         self._line.send(say.Ready(facts=facts))
 
     def _block(self, message: say.TakeBlock) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        begin_ns = time.perf_counter_ns()
-        share_s = message.duration_s or 0.0
-        if self._calls_per_sample is None:
-            self._calls_per_sample = wall.warm_up(self._timed, runs=message.warmup_runs, share_s=share_s)
-        block = wall.take(
-            self._timed,
-            self._calls_per_sample if message.samples is None else (1,) * len(self._timed),
-            samples=message.samples,
-            until_ns=None if message.duration_s is None else begin_ns + int(share_s * 1e9),
-            seed=message.seed,
-        )
-        self._line.send(*_packed(block))
+        self._line.send(*_packed(self._timer.take(message)))
         if message.hold:
             self._hold(announce=False)
 
@@ -89,11 +81,9 @@ class Worker:
         start = time.perf_counter_ns()
         calls = 0
         while True:
-            for subject in self._timed:
-                subject.call()
-                subject.synchronize()
-                calls += 1
-            if announce and calls == len(self._timed):
+            each = self._timer.run_once()
+            calls += each
+            if announce and calls == each:
                 self._line.send(say.Holding())
             if self._line.waiting():
                 break
@@ -142,18 +132,13 @@ def evidence(held: Held) -> say.Finished:
     )
 
 
-def _packed(block: wall.Block) -> tuple[say.BlockDone, bytes]:
-    headers: list[say.SeriesHeader] = []
-    payload = bytearray()
-    for index, taken in enumerate(block.taken):
-        for quantity, samples in {"call_us": taken.call_us, **taken.extras}.items():
-            headers.append(
-                say.SeriesHeader(
-                    subject=index, quantity=quantity, n=len(samples), calls_per_sample=taken.calls_per_sample
-                )
-            )
-            payload += samples.tobytes()
-    return say.BlockDone(start_ns=block.start_ns, end_ns=block.end_ns, series=tuple(headers)), bytes(payload)
+def _packed(stretch: Stretch) -> tuple[say.BlockDone, bytes]:
+    headers = tuple(
+        say.SeriesHeader(subject=s.subject, quantity=s.quantity, n=len(s.samples), calls_per_sample=s.calls_per_sample)
+        for s in stretch.series
+    )
+    payload = b"".join(s.samples.tobytes() for s in stretch.series)
+    return say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers), payload
 
 
 def explain(error: BaseException) -> say.Failed:

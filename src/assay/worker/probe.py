@@ -10,6 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from assay.core.checks import check
+from assay.core.errors import AssayError
+from assay.timing import calibration
 
 if TYPE_CHECKING:
     from assay.core.results import Finding
@@ -54,6 +56,7 @@ def checks(said: dict[str, Any], *, gpus: int) -> list[Finding]:
             topic="software",
         )
     )
+    found += _clocks(said)
     for name, use in (("triton", "the Triton workloads"), ("helion", "tuning with Helion")):
         here = said[name] is not None
         fix = None if here else f"pip install {name}{'==1.0.0' if name == 'helion' else ''}"
@@ -61,6 +64,14 @@ def checks(said: dict[str, Any], *, gpus: int) -> list[Finding]:
             check(f"{name} is installed ({use})", "yes" if here else "no", said[name], fix=fix, topic="software")
         )
     return found
+
+
+def _clocks(said: dict[str, Any]) -> list[Finding]:
+    """Judge the GPUs' clocks."""
+    broken = [told["error"] for told in said["clocks"] if "error" in told]
+    good = [calibration.Calibration.model_validate(told) for told in said["clocks"] if "error" not in told]
+    unsure = [check("The GPU's clock can be looked at", "unsure", str(why), topic="clock") for why in broken]
+    return [*calibration.checks(good), *unsure]
 
 
 _INSTALL = "pip install 'gpu-assay[torch]'"
@@ -90,9 +101,19 @@ def _version(module: str) -> str | None:
     return str(found) if found else None
 
 
+def _clock(index: int) -> dict[str, Any]:
+    """Return what a GPU's clock shows of itself, or why it cannot be looked at."""
+    from assay.timing.calibration import of_gpu
+
+    try:
+        return of_gpu(index).as_json()
+    except (AssayError, RuntimeError) as error:
+        return {"error": f"GPU {index}: {error}"}
+
+
 def main() -> int:
     """Print what can be found out, as one line of JSON."""
-    said: dict[str, Any] = {"torch": _version("torch"), "cuda": None, "cudnn": None, "devices": []}
+    said: dict[str, Any] = {"torch": _version("torch"), "cuda": None, "cudnn": None, "devices": [], "clocks": []}
     if said["torch"] is not None:
         import torch
 
@@ -100,6 +121,7 @@ def main() -> int:
         said["cudnn"] = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         said["devices"] = [torch.cuda.get_device_name(index) for index in range(count)]
+        said["clocks"] = [_clock(index) for index in range(count)]
     said |= {name: _version(name) for name in ("triton", "helion")}
     print(json.dumps(said))  # noqa: T201 - the answer to the parent
     return 0

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from assay.core.plan import Isolation, Role
+from assay.core.plan import Cache, Isolation, Role
 from assay.core.results import SubjectFacts
 from assay.core.values import Value
 from assay.isolation.allot import Allotment
@@ -46,6 +46,9 @@ class Prepare(Value):
     restart: int
     allotment: Allotment
     all_cpus: tuple[int, ...] = Field(description="Where an unpinned process may run.")
+    cache: Cache | None = None
+    timeout_s: float = 120.0
+    counted: bool = Field(default=False, description="Calls will be timed one by one, so many as are given.")
     seed: int
 
 
@@ -56,6 +59,7 @@ class TakeBlock(Value):
     samples: int | None = None
     duration_s: float | None = None
     warmup_runs: int | None = None
+    precision: float | None = Field(default=None, description="Known so well, it may end before its time.")
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
     hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
     seed: int = 0

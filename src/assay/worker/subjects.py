@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import SubjectFacts
-from assay.timing.wall import Timed
 from assay.workloads import command, registry
 from assay.workloads.function import FunctionWorkload
 
@@ -42,8 +41,3 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
         backend=ran.backend if ran else None,
         kernels=ran.kernels if ran else None,
     )
-
-
-def timed(prepared: Prepared) -> Timed:
-    """Return what the timer needs of a prepared subject."""
-    return Timed(prepared.call, prepared.synchronize, prepared.reports_extras)

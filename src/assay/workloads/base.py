@@ -38,6 +38,8 @@ class Prepared:
         bytes_moved: The least bytes one call must read and write; null where it is not known.
         synchronize: Waits until the work of all calls so far is finished.
         close: Gives back whatever was held open.
+        reports_extras: What a call returns are numbers to keep, its own time among them.
+        waits_itself: The user said how to wait for the work, so the host's clock is what is meant.
     """
 
     call: Callable[[], object]
@@ -48,6 +50,7 @@ class Prepared:
     synchronize: Callable[[], None] = field(default=_nothing)
     close: Callable[[], None] = field(default=_nothing)
     reports_extras: bool = False
+    waits_itself: bool = False
 
 
 class Workload(Protocol):

@@ -91,7 +91,9 @@ class FunctionWorkload:
             pass  # some functions written in C do not say what they take
         synchronize = getattr(function, "synchronize", None)
         call = partial(function, **params)
-        return Prepared(call=call, synchronize=synchronize) if callable(synchronize) else Prepared(call=call)
+        if callable(synchronize):
+            return Prepared(call=call, synchronize=synchronize, waits_itself=True)
+        return Prepared(call=call)
 
     def _look_into(self, path: Path, params: Params) -> None:
         try:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from assay.core.results import Finding, Findings
 from assay.core.units import format_time
 from assay.experiments.run.plan import role_names, trials_of
 from assay.experiments.run.rates import ceilings, facts_of, rates_of, shares_of
+from assay.experiments.times import TIMES, decisive
 from assay.stats.summary import estimate, slowest
 
 if TYPE_CHECKING:
     from assay.core.results import Estimate, Record, Verdict
+    from assay.core.values import Params
     from assay.experiments.run.plan import RunOptions
     from assay.experiments.run.rates import Ceilings
     from assay.stats.summary import Samples
@@ -72,14 +76,15 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
             facts={"workload": label, "device": role, "status": last.status},
             origin=last.origin,
         )
-    processes = samples_by_process(records, good, role, "call_us")
+    quantity = decisive(good, role)
+    processes = samples_by_process(records, good, role, quantity)
     command = options.subjects[subject].command is not None
     found = estimate(processes, "µs", scope_of_one="run" if command else "process")
     facts = facts_of(good, role)
     rates = rates_of(facts, found.value)
     verdict, reason = _judge(found, options.precision)
     return Finding(
-        claim=f"{label} on {role}, {options.mode}: the median time of a call is known to ±{options.precision:.2%}",
+        claim=f"{label} on {role}, {options.mode}: {TIMES[quantity]} is known to ±{options.precision:.2%}",
         estimate=found,
         verdict=verdict,
         reason=reason,
@@ -88,12 +93,26 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
             "workload": label,
             "device": role,
             "processes": len(processes),
+            "quantity": quantity,
+            **_other_times(records, good, role, quantity),
+            "method": facts.timed.method if facts and facts.timed else None,
+            "cache": facts.timed.cache if facts and facts.timed and facts.timed.method != "wall" else None,
             "backend": facts.backend if facts else None,
             **rates,
             **shares_of(rates, options.subjects[subject], role, most),
         },
         origin=good[0].origin,
     )
+
+
+def _other_times(records: Records, good: list[Record], role: str, quantity: str) -> Params:
+    """Return the medians of the other times and of the clock; null where they were not taken."""
+    found: Params = {}
+    for name in (*TIMES, "clock_mhz"):
+        if name != quantity:
+            processes = samples_by_process(records, good, role, name)
+            found[name] = float(np.median(np.concatenate(processes))) if processes else None
+    return found
 
 
 def _judge(found: Estimate, precision: float) -> tuple[Verdict, str | None]:

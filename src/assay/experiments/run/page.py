@@ -10,6 +10,7 @@ from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Te
 from assay.core.units import format_time, unit_of
 from assay.experiments.run.findings import records_of, samples_by_process
 from assay.experiments.run.plan import role_names
+from assay.experiments.times import AXES, CLOCKS, TIMES, decisive
 from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
@@ -56,21 +57,29 @@ def interval(estimate: Estimate) -> str:
 
 
 def results_table(findings: Findings, precision: float) -> Table:
-    """Return the table that answers the question."""
+    """Return the table that answers the question; what kernels take has what a caller waits beside it."""
+    on_gpu = any(f.facts.get("quantity", "call_us") != "call_us" for f in findings.findings)
+    beside = (Column(title="call", numeric=True), Column(title="clock", numeric=True)) if on_gpu else ()
+    note = (
+        "Samples in so many processes; the interval is over them where there were several, else within the one, "
+        f"and says nothing of the next start. Marked: known to ±{precision:.2g} % as asked."
+    )
+    if on_gpu:
+        note += " The median is that of the kernels, with the launches queued; a caller waits as long as the call."
     return Table(
-        title="Time of one call",
+        title="Time of the kernels of one call" if on_gpu else "Time of one call",
         columns=(
             Column(title="workload"),
             Column(title="device"),
             Column(title="median", numeric=True),
             Column(title="95 % interval", numeric=True),
             Column(title="±", numeric=True),
+            *beside,
             Column(title="samples", numeric=True),
         ),
-        rows=tuple(map(_row, findings.findings)),
+        rows=tuple(_row(f, on_gpu=on_gpu) for f in findings.findings),
         tones=tuple("bad" if f.estimate is None else _TONES[f.verdict] for f in findings.findings),
-        note="Samples in so many processes; the interval is over them where there were several, else within the one, "
-        f"and says nothing of the next start. Marked: known to ±{precision:.2g} % as asked.",
+        note=note,
     )
 
 
@@ -83,18 +92,23 @@ def _without_interval(findings: Findings) -> list[Element]:
     ]
 
 
-def _row(finding: Finding) -> tuple[Cell, ...]:
+def _row(finding: Finding, *, on_gpu: bool) -> tuple[Cell, ...]:
     facts, found = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
     if found is None:
-        return (workload, device, str(facts["status"]), None, None, None)
-    half = found.relative_half_width
+        return (workload, device, str(facts["status"]), None, None, *((None, None) if on_gpu else ()), None)
+    half, call_us, mhz = found.relative_half_width, facts.get("call_us"), facts.get("clock_mhz")
+    beside = (
+        format_time(call_us) if isinstance(call_us, float) else None,
+        f"{mhz:.0f} MHz" if isinstance(mhz, float) else None,
+    )
     return (
         workload,
         device,
         format_time(found.value),
         interval(found),
         None if half is None else f"{half:.1%}",
+        *(beside if on_gpu else ()),
         f"{found.n} in {facts['processes']}",
     )
 
@@ -138,14 +152,15 @@ def samples_of(options: RunOptions, records: Records) -> list[Element]:
         strips = []
         for role in role_names(options):
             good = [r for r in records_of(options, records, index, role) if r.status == "ok"]
-            processes = samples_by_process(records, good, role, "call_us")
+            quantity = decisive(good, role)
+            processes = samples_by_process(records, good, role, quantity)
             strips += [_strip(f"{role}, process {n}", samples) for n, samples in enumerate(processes, 1)]
         if strips:
             figures.append(
                 Strips(
                     title=f"Every sample of {subject.label}",
                     name=f"samples_{index}",
-                    axis="time of one call",
+                    axis=AXES[quantity],
                     unit="µs",
                     strips=tuple(strips),
                     note="One row a process, with its median and the median's interval.",
@@ -169,7 +184,7 @@ def _reported(options: RunOptions, records: Records) -> list[Section]:
                 rows += [
                     (subject.label, role, s.quantity, s.estimate.value, s.minimum, s.maximum, unit_of(s.quantity), s.n)
                     for s in record.estimates
-                    if s.role == role and s.quantity != "call_us"
+                    if s.role == role and s.quantity not in {*TIMES, *CLOCKS}
                 ]
     if not rows:
         return []

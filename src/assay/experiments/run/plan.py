@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.plan import Block, Isolation, Method, Role, StrangerPolicy, Subject, Trial
+from assay.core.plan import Block, Cache, Isolation, Method, Role, StrangerPolicy, Subject, Trial
 from assay.core.values import Value
 from assay.launch.watch import WAIT_AT_MOST_S
 
@@ -37,6 +37,7 @@ class RunOptions(Value):
     warmup_runs: int | None = Field(default=None, ge=0)
     benchmark_runs: int | None = Field(default=None, ge=1)
     precision: float = Field(default=0.01, gt=0, lt=1)
+    cache: Cache | None = None
     timeout_s: float = Field(default=120.0, gt=0)
     cpu_groups: int | None = Field(default=None, ge=1)
     seed: int = 0
@@ -98,6 +99,7 @@ def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int
             warmup_runs=None if yardstick else options.warmup_runs,
             benchmark_runs=None if yardstick else options.benchmark_runs,
             precision=options.precision,
+            cache=options.cache,
             timeout_s=options.timeout_s,
         ),
         restarts=1 if command or yardstick else options.restarts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.run.plan import YARDSTICKS, blocks_of
+from assay.experiments.times import told
 
 if TYPE_CHECKING:
     from assay.core.plan import Subject
@@ -42,7 +43,10 @@ def ceilings(options: RunOptions, records: Records) -> Ceilings:
         if trial is None or record.status != "ok":
             continue
         role = trial.roles[0]
-        rates = rates_of(facts_of([record], role.name), record.estimates[0].estimate.value)
+        time_us = told(record, role.name)
+        if time_us is None:
+            continue
+        rates = rates_of(facts_of([record], role.name), time_us.value)
         name, rate = ("copy", rates["gb_s"])
         if role.subjects[0].workload == "gemm":
             name, rate = f"matmul {role.subjects[0].params['dtype']}", rates["gflops"]
@@ -56,12 +60,12 @@ def facts_of(records: list[Record], role: str) -> SubjectFacts | None:
     return next((f for record in records for e in record.evidence if e.role == role for f in e.subjects), None)
 
 
-def rates_of(facts: SubjectFacts | None, call_us: float) -> Params:
+def rates_of(facts: SubjectFacts | None, time_us: float) -> Params:
     """Return what a call's floating-point operations and bytes make of its time; null where not stated."""
     flop, moved = (facts.flop, facts.bytes_moved) if facts else (None, None)
     return {
-        "gflops": None if flop is None else flop / call_us / 1e3,
-        "gb_s": None if moved is None else moved / call_us / 1e3,
+        "gflops": None if flop is None else flop / time_us / 1e3,
+        "gb_s": None if moved is None else moved / time_us / 1e3,
     }
 
 

@@ -1,0 +1,171 @@
+"""What a recorder costs over time: memory over an hour, and ticks missed at 100 Hz, with eight fake GPUs.
+
+python benchmarks/watch.py flat      an hour of virtual time: the recorder's memory as it goes on (some minutes)
+python benchmarks/watch.py ticks     a minute of real time, a recorder in its own process: ticks missed, and how late
+python benchmarks/watch.py verify    print the tables again from the kept results
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from assay.machine import nvidia
+from assay.monitor.choice import choose, origin_of
+from assay.monitor.gpus import GpuSource
+from assay.monitor.host import HostSource
+from assay.monitor.lines import GpuSample
+from assay.monitor.options import RecordingOptions
+from assay.monitor.reading import read
+from assay.monitor.recorder import Beside, Recorder
+from assay.monitor.recording import Recording
+from assay.monitor.sinks import JsonlWriter
+from assay.monitor.wire import Stop
+from tests.fakes.fake_nvml import FakeNvml, attached, hopper
+from tests.monitor.pacing import VirtualPace, at_once, header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.monitor.lines import Line
+
+RESULTS = Path(__file__).parent / "results" / "watch.json"
+GPUS = 8
+INTERVAL_S = 0.01
+HOUR_S = 3600.0
+MINUTE_S = 60.0
+EVERY_S = 300.0
+
+
+class Nowhere:
+    """Writes as a recording does, into nothing; an hour of it would fill a disk."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._writer = JsonlWriter()
+        self._waiting: list[str] = []
+        self._null = os.open(os.devnull, os.O_WRONLY)
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """Take the lines of one tick."""
+        self._waiting.append(self._writer.text(lines))
+
+    def flush(self) -> None:
+        """Let go of what was taken."""
+        self.bytes += os.write(self._null, "".join(self._waiting).encode())
+        self._waiting.clear()
+
+
+def resident_mib() -> float:
+    """Return the memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def flat() -> dict[str, Any]:
+    """Return the recorder's memory every five minutes of a virtual hour."""
+    found: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        fake = FakeNvml.create(Path(folder) / "scenario.nvml", [hopper()] * GPUS)
+        pace = VirtualPace(fake)
+        pace.order(HOUR_S + INTERVAL_S / 2, Stop(reason="an hour is over"))
+        with attached(fake), nvidia.sensors([gpu.uuid for gpu in choose(nvidia.look(), None)]) as sensors:
+            gpus, host = GpuSource(dict(enumerate(sensors)), pace), HostSource(Path("/"), pace)
+
+            def look(tick: int) -> list[Line]:
+                if tick % round(EVERY_S / INTERVAL_S) == 0 or tick == 1000:
+                    found.append((tick * INTERVAL_S, resident_mib()))
+                    print(f"{tick * INTERVAL_S:6.0f} s  {found[-1][1]:.2f} MiB", file=sys.stderr)
+                return gpus.read(tick)
+
+            sink = Nowhere()
+            slow = {gpus.read_meters: 10, host.read: 10, gpus.read_slowly: 100}
+            beside = [Beside(slow_look, every, at_once) for slow_look, every in slow.items()]
+            head = header(INTERVAL_S, GPUS, host_every=10)
+            end = Recorder(head, sink, pace, look=look, beside=beside, answer=lambda _: None).run()
+    return {"resident_mib": found, "written_mib": sink.bytes / 2**20, "ticks": end.ticks, "missed": end.missed}
+
+
+def ticks() -> dict[str, Any]:
+    """Return what a real recorder of eight fakes at 100 Hz missed in a minute, and how late its looks began."""
+    with tempfile.TemporaryDirectory() as folder:
+        fake = FakeNvml.create(Path(folder) / "scenario.nvml", [hopper()] * GPUS, virtual=False)
+        path = Path(folder) / "a.jsonl"
+        with attached(fake):
+            view = nvidia.look()
+            options = RecordingOptions(
+                path=str(path), gpus=choose(view, None), origin=origin_of(view), interval_s=INTERVAL_S
+            )
+            with Recording.start(options) as recording:
+                time.sleep(MINUTE_S)
+        begin_ns = recording.header.t_ns
+        samples = [line for line in read(path) if isinstance(line, GpuSample)]
+        firsts = [sample for sample in samples if sample.gpu == 0]
+        late_us = sorted((s.t_ns - begin_ns - s.tick * INTERVAL_S * 1e9) / 1e3 for s in firsts)
+        lasts = {sample.tick: sample.t_ns for sample in samples if sample.gpu == GPUS - 1}
+        took_us = sorted((lasts[s.tick] - s.t_ns) / 1e3 for s in firsts if s.tick in lasts)
+        end = recording.end
+        size_mib = path.stat().st_size / 2**20
+    return {
+        "ticks": end.ticks if end else None,
+        "missed": end.missed if end else None,
+        "late_us": _quantiles(late_us),
+        "seven_gpus_took_us": _quantiles(took_us),
+        "written_mib": size_mib,
+        "cpus": os.cpu_count(),
+        "load_1m": os.getloadavg()[0],
+    }
+
+
+def _quantiles(ordered: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(ordered, n=1000)
+    return {"median": cuts[499], "p99": cuts[989], "p99.9": cuts[998], "most": ordered[-1]}
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return what is published."""
+    lines: list[str] = []
+    if "flat" in results:
+        found = results["flat"]
+        lines += ["| eight fakes at 100 Hz, after | memory, MiB |", "|---|---|"]
+        lines += [f"| {at_s:.0f} s | {mib:.2f} |" for at_s, mib in found["resident_mib"]]
+        lines += [f"{found['ticks']} ticks, {found['missed']} missed, {found['written_mib']:.0f} MiB written", ""]
+    if "ticks" in results:
+        found = results["ticks"]
+        share = found["missed"] / (found["missed"] + found["ticks"])
+        where = f"on {found['cpus']} CPUs, load {found['load_1m']:.1f}"
+        lines += [
+            f"A minute for real {where}: {found['ticks']} ticks kept, {found['missed']} missed ({share:.2%}).",
+            "",
+            "| µs | median | p99 | p99.9 | most |",
+            "|---|---|---|---|---|",
+        ]
+        for name, title in (("late_us", "begun late by"), ("seven_gpus_took_us", "first GPU to eighth")):
+            lines.append(f"| {title} | {' | '.join(f'{value:.0f}' for value in found[name].values())} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure or verify."""
+    known = {"flat": flat, "ticks": ticks}
+    if len(sys.argv) != 2 or sys.argv[1] not in {*known, "verify"}:
+        print(__doc__)
+        return 2
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    if sys.argv[1] in known:
+        results[sys.argv[1]] = known[sys.argv[1]]()
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Warm up until the times have settled; then sample until the median is known well enough, or the budget is spent."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from assay.stats.anytime import Look, interval_at, looks
+from assay.stats.intervals import torn_between
+from assay.timing.instrument import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.timing.instrument import Batch, Instrument, Samples
+
+FIRST_LOOK = 16
+GROWTH = 1.4
+MOST_SAMPLES = 100_000
+WARMUP_SHARE = 0.2
+SETTLED = 0.005
+"""Batches whose medians differ by less than this share have settled, whatever their noise."""
+ALIKE, ALIKE_IF_LARGE, LARGE = 3, 2, 4
+"""So many batches in a row must agree; fewer where each holds at least so many samples."""
+
+TORN_LOOKS = 4
+"""After so many looks in a row at two levels, more samples are not going to change that."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How a warm-up went: whether the times settled, the batches it took, and what one batch costs."""
+
+    settled: bool
+    batches: int
+    samples_per_batch: int
+    batch_s: float
+
+
+@dataclass
+class Collected:
+    """What was sampled, the look at which it ended, and why it ended there."""
+
+    batches: list[Batch] = field(default_factory=list)
+    look: Look = field(default_factory=lambda: Look(0, 1.0))
+    stopped: Literal["precise enough", "budget spent", "two levels"] = "budget spent"
+
+    @property
+    def samples(self) -> dict[str, Samples]:
+        """All samples by quantity, as many as the last look saw."""
+        return {name: values[: self.look.n] for name, values in joined(self.batches).items()}
+
+
+def warm_up(instrument: Instrument, budget_s: float) -> WarmUp:
+    """Take batches until two or three in a row agree, for about a fifth of the budget at most.
+
+    Where the device counts cycles they must agree in cycles: its clock may go on moving, which is no warm-up.
+    """
+    start = time.perf_counter()
+    batches: list[Batch] = []
+    took_s = 0.0
+    while True:
+        begin = time.perf_counter()
+        batches.append(instrument.take())
+        now = time.perf_counter()
+        took_s = now - begin
+        settled = _settled(batches, instrument.primary)
+        if settled or now - start + took_s > WARMUP_SHARE * budget_s:
+            break
+    per_batch = len(batches[-1].quantities[instrument.primary])
+    return WarmUp(settled, len(batches), per_batch, took_s)
+
+
+def _settled(batches: list[Batch], primary: str) -> bool:
+    alike = ALIKE_IF_LARGE if len(batches[-1].quantities[primary]) >= LARGE else ALIKE
+    if len(batches) < alike:
+        return False
+    last = batches[-alike:]
+    quantity = "cycles" if all("cycles" in batch.quantities for batch in last) else primary
+    values = [batch.quantities[quantity] for batch in last]
+    medians = [float(np.median(v)) for v in values]
+    spread = max(medians) - min(medians)
+    noise = max(1.25 * float(v.std()) / math.sqrt(len(v)) for v in values)
+    return spread <= max(SETTLED * abs(medians[-1]), 3 * noise)
+
+
+def plan_looks(warm: WarmUp, budget_s: float) -> tuple[Look, ...]:
+    """Return the looks that a budget allows, fixed before the first sample counts."""
+    last = int(min(MOST_SAMPLES, max(1.0, budget_s / max(warm.batch_s, 1e-9) * warm.samples_per_batch)))
+    return planned(FIRST_LOOK, last)
+
+
+@cache
+def _looks(first: int, last: int) -> tuple[Look, ...]:
+    return looks(first, last, GROWTH)
+
+
+def planned(first: int, last: int) -> tuple[Look, ...]:
+    """Return looks from ``first`` to about ``last`` samples; roughly the same ones are worked out only once."""
+    digits = 10 ** max(0, len(str(last)) - 1)
+    rounded = max(1, last // digits * digits)
+    return _looks(min(first, rounded), rounded)
+
+
+def collect(
+    instrument: Instrument,
+    warm: WarmUp,
+    *,
+    precision: float,
+    budget_s: float,
+    between: Callable[[], None] | None = None,
+) -> Collected:
+    """Sample until a planned look knows the primary quantity to ±``precision``, or the budget is spent.
+
+    It ends early where the times keep switching between two levels, which no number of samples mends. ``between`` is
+    called after each batch. At least one batch is taken.
+    """
+    due = plan_looks(warm, budget_s)
+    deadline = time.perf_counter() + budget_s
+    collected = Collected()
+    taken: list[Samples] = []
+    have = torn = 0
+    for look in due:
+        while have < look.n:
+            batch = instrument.take()
+            collected.batches.append(batch)
+            taken.append(batch.quantities[instrument.primary])
+            have += len(taken[-1])
+            if between is not None:
+                between()
+            if time.perf_counter() > deadline and have < look.n:
+                collected.look = Look(have, look.share)
+                return collected
+        collected.look = look
+        seen = np.concatenate(taken)[: look.n]
+        within = interval(seen, look, precision)
+        if within is not None and within[1] - within[0] <= 2 * precision * abs(float(np.median(seen))):
+            collected.stopped = "precise enough"
+            return collected
+        torn = torn + 1 if torn_between(seen) is not None else 0
+        if torn == TORN_LOOKS:
+            collected.stopped = "two levels"
+            return collected
+    return collected
+
+
+def interval(samples: Samples, look: Look, precision: float) -> tuple[float, float] | None:
+    """Return the interval of the median at a look, valid together with all looks before; null where there is none.
+
+    Of samples torn between two levels that lie closer together than the wanted precision, all but the outermost are
+    the interval: wherever the median goes, it stays there.
+    """
+    within = interval_at(samples, look)
+    if within is not None or torn_between(samples) is None:
+        return within
+    low, high = (float(q) for q in np.quantile(samples, [0.025, 0.975]))
+    return (low, high) if high - low <= 2 * precision * abs(float(np.median(samples))) else None

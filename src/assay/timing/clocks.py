@@ -1,0 +1,109 @@
+"""What a GPU's clock does while something is timed, and keeping it at one speed where that is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core import leases
+from assay.core.errors import MachineCannot
+from assay.core.guardian import Guardian
+from assay.timing.values import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.results import GpuMoment
+    from assay.timing.options import ClockReader
+
+EVERY_S = 0.02
+"""Between two looks at least; one costs some 50 µs after the first."""
+
+HARMLESS = {"idle", "clocks set by the user"}
+
+
+class ClockWatch:
+    """Reads a GPU's clock before, during and after; without a reader it has seen nothing."""
+
+    def __init__(self, reader: ClockReader | None) -> None:
+        self._reader = reader
+        self._before: GpuMoment | None = None
+        self._after: GpuMoment | None = None
+        self._during: list[GpuMoment] = []
+        self._next_s = 0.0
+
+    @property
+    def uuid(self) -> str | None:
+        """The GPU that is read; null without one."""
+        moment = self._reader() if self._reader is not None else None
+        return moment.uuid if moment is not None else None
+
+    def begin(self) -> None:
+        """Look before the first sample."""
+        self._before = self._read()
+
+    def look(self) -> None:
+        """Look between two batches, if the last look is a while ago."""
+        now = time.perf_counter()
+        if self._reader is not None and now >= self._next_s:
+            moment = self._read()
+            if moment is not None:
+                self._during.append(moment)
+            self._next_s = now + EVERY_S
+
+    def end(self) -> None:
+        """Look after the last sample."""
+        self._after = self._read()
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """Every reason seen during the samples why the clock was held back."""
+        return tuple(dict.fromkeys(reason for moment in self._during for reason in _held_back(moment)))
+
+    def seen(self, locked_mhz: int | None, counted_mhz: list[float]) -> Clock:
+        """Return all that was seen, with the clocks that the device itself counted, batch by batch."""
+        mhz = np.array(counted_mhz) if counted_mhz else None
+        told = [moment for moment in self._during if moment.throttle is not None]
+        return Clock(
+            mhz_low=float(mhz.min()) if mhz is not None else None,
+            mhz=float(np.median(mhz)) if mhz is not None else None,
+            mhz_high=float(mhz.max()) if mhz is not None else None,
+            before=self._before,
+            after=self._after,
+            throttle=self.throttled,
+            throttled_share=sum(bool(_held_back(m)) for m in told) / len(told) if told else None,
+            locked_mhz=locked_mhz,
+        )
+
+    def _read(self) -> GpuMoment | None:
+        return self._reader() if self._reader is not None else None
+
+
+def _held_back(moment: GpuMoment) -> list[str]:
+    return [reason for reason in moment.throttle or () if reason not in HARMLESS]
+
+
+@contextlib.contextmanager
+def locked(watch: ClockWatch, mhz: int | None) -> Iterator[None]:
+    """Keep a GPU's SM clock at one speed under a lease, if one is asked for; it is given back even if we are killed.
+
+    Raises:
+        MachineCannot: The GPU is not known to NVML, or this process may not set its clock.
+    """
+    if mhz is None:
+        yield
+        return
+    uuid = watch.uuid
+    if uuid is None:
+        raise MachineCannot("The clock cannot be locked: NVML does not know this GPU.")
+    from assay.machine.nvidia import lock_sm_clocks
+
+    with Guardian():
+        lease = lock_sm_clocks(uuid, mhz, mhz)
+        try:
+            yield
+        finally:
+            leases.release(lease)

@@ -1,0 +1,141 @@
+"""What a caller may ask of the timer, checked before anything runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Literal
+
+from assay.core.errors import BadInput, MachineCannot, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.core.results import GpuMoment
+    from assay.timing.instrument import Call
+    from assay.timing.values import Cache
+
+    ClockReader = Callable[[], GpuMoment | None]
+
+Wanted = Literal["auto", "graph", "queue", "trace", "wall"]
+Time = Literal["busy", "span", "call"]
+METHODS: tuple[Wanted, ...] = ("auto", "graph", "queue", "trace", "wall")
+TIMES: tuple[Time, ...] = ("busy", "span", "call")
+PRECISION = 0.01
+BUDGET_S = 10.0
+LIMIT_S = 60.0
+BATCH_US = 2_000.0
+"""About how long a batch of GPU calls takes; a graph's places differ by 0.1 µs, and many of them even that out."""
+
+SMALL_BATCH_US = 800.0
+"""The same where many calls take turns."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to time; see ``assay.measure`` for what each means."""
+
+    device: str
+    cache: Cache
+    method: Wanted = "auto"
+    precision: float = PRECISION
+    budget_s: float = BUDGET_S
+    times: tuple[Time, ...] = TIMES
+    limit_s: float = LIMIT_S
+    setup: Call | None = None
+    lock_mhz: int | None = None
+    reader: ClockReader | None = None
+    batch_us: float = BATCH_US
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def index(self) -> int:
+        """The GPU's number, as PyTorch counts in this process."""
+        return int(self.device.partition(":")[2] or 0)
+
+
+def options(
+    *,
+    device: str | None,
+    cache: Cache | None,
+    method: Wanted,
+    precision: float,
+    budget_s: float,
+    times: tuple[Time, ...],
+    limit_s: float,
+    setup: Call | None = None,
+    lock_mhz: int | None = None,
+    reader: ClockReader | None = None,
+    batch_us: float = BATCH_US,
+) -> Options:
+    """Return the options complete, or say what is wrong with them."""
+    _one_of("method", method, METHODS)
+    for time in times:
+        _one_of("times", time, TIMES)
+    if not times:
+        raise BadInput("times must name at least one of busy, span and call.")
+    if cache is not None:
+        _one_of("cache", cache, ("cold", "warm"))
+    if not (_is_number(precision) and 0 < precision < 1):
+        raise BadInput(f"precision is a share between 0 and 1, such as 0.01 for ±1 %, not {precision!r}.")
+    for name, value in (("budget_s", budget_s), ("limit_s", limit_s)):
+        if not (_is_number(value) and value > 0 and math.isfinite(value)):
+            raise BadInput(f"{name} is a positive number of seconds, not {value!r}.")
+    if lock_mhz is not None and not (_is_number(lock_mhz) and lock_mhz >= 1):
+        raise BadInput(f"lock_mhz is a clock in MHz, such as 1410, not {lock_mhz!r}.")
+    where = _device(device)
+    gpu = where.startswith("cuda")
+    if not gpu and (cache == "cold" or method in {"graph", "queue", "trace"} or lock_mhz is not None):
+        asked = "cache='cold'" if cache == "cold" else f"method={method!r}" if method != "auto" else "lock_mhz"
+        raise BadInput(f"{asked} is for a GPU; {where} is timed by the host's clock, its caches as calls leave them.")
+    state = cache or ("cold" if gpu else "warm")
+    return Options(where, state, method, precision, budget_s, times, limit_s, setup, lock_mhz, reader, batch_us)
+
+
+def can_tell(by: Time | None, options: Options) -> None:
+    """Make sure that a device can tell the time that is to decide.
+
+    Raises:
+        BadInput: It is one of kernels, and the device is a CPU.
+    """
+    if by is None:
+        return
+    _one_of("by", by, TIMES)
+    if by != "call" and not options.on_gpu:
+        raise BadInput(f"by={by!r} is for a GPU; on {options.device} there is only call.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise BadInput(f"{name} is one of {', '.join(known)}, not {value!r}.{nearest(str(value), known)}")
+
+
+def _device(asked: str | None) -> str:
+    """Return the device by name; without one, a GPU where the program has PyTorch loaded and PyTorch sees one."""
+    if asked is None:
+        loaded = sys.modules.get("torch")
+        return f"cuda:{loaded.cuda.current_device()}" if loaded is not None and loaded.cuda.is_available() else "cpu"
+    kind, _, number = str(asked).partition(":")
+    if kind not in {"cpu", "cuda"} or (number and not number.isdecimal()):
+        raise BadInput(f"device is cpu, cuda or cuda:N, not {asked!r}.")
+    if kind == "cpu":
+        return "cpu"
+    try:
+        import torch
+    except ImportError as error:
+        raise MachineCannot(f"CUDA is timed through PyTorch, which cannot be imported here: {error}.") from None
+    if not torch.cuda.is_available():
+        raise MachineCannot("CUDA was asked for, and PyTorch here sees no CUDA GPU.")
+    if number and int(number) >= torch.cuda.device_count():
+        raise MachineCannot(f"There is no {asked}: PyTorch here sees {torch.cuda.device_count()} GPUs.")
+    return f"cuda:{number or torch.cuda.current_device()}"

@@ -1,0 +1,187 @@
+"""The right instruments for a call on a device: what it allows is found out, the method chosen, the reason kept."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
+from assay.core.errors import MachineCannot
+from assay.timing.subject import first_calls
+from assay.timing.wallclock import TIGHT_NS, WallClock
+
+if TYPE_CHECKING:
+    from assay.timing.instrument import Instrument
+    from assay.timing.options import ClockReader, Options
+    from assay.timing.subject import Bound, FirstCalls
+    from assay.timing.values import Cache, Quantity
+
+READY_US: dict[Cache, float] = {"cold": 60.0, "warm": 15.0}
+"""What comes with each call of a batch: the cache overwritten, stamps, and its share of the references."""
+
+FEWEST_CALLS, MOST_CALLS = 2, 32
+
+
+def calls_in_a_batch(call_us: float, state: Cache, batch_us: float) -> int:
+    """Return how many calls make a batch of about so many microseconds, from what one takes."""
+    return max(FEWEST_CALLS, min(MOST_CALLS, int(batch_us / (call_us + READY_US[state]))))
+
+
+@dataclass(frozen=True)
+class Rigged:
+    """A call with its instruments.
+
+    Attributes:
+        instrument: Gives the decisive quantity.
+        error_us: How far the instrument itself may be off; null where that is not known.
+        wall: Gives ``call_us`` beside it; null where the instrument does, or nobody asked.
+        beside: Gives ``busy_us`` of calls of several kernels; null where the instrument does, or nobody can.
+    """
+
+    bound: Bound
+    instrument: Instrument
+    decisive: Quantity
+    device: str
+    why: str
+    operations: int | None = None
+    error_us: float | None = None
+    wall: WallClock | None = None
+    beside: Instrument | None = None
+    notes: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Give back what the instruments hold."""
+        self.instrument.close()
+
+
+class Rig(Protocol):
+    """A device that calls are timed on."""
+
+    def set_up(self, bound: Bound, options: Options) -> Rigged:
+        """Make the first calls, find out what the function allows, and return its instruments."""
+        ...
+
+    def reader(self) -> ClockReader | None:
+        """Return what reads the device's clock; null where nothing does."""
+        ...
+
+
+class CpuRig:
+    """The host: calls are timed by its clock."""
+
+    def set_up(self, bound: Bound, options: Options) -> Rigged:
+        """Make the first calls and return the wall clock for the function."""
+        first = first_calls(bound, _nothing, options.limit_s, options.setup)
+        return wall_only(bound, options, first, why="on a CPU a call returns when its work is done")
+
+    def reader(self) -> ClockReader | None:
+        """A CPU's clock is not read."""
+        return None
+
+
+def wall_only(bound: Bound, options: Options, first: FirstCalls, *, why: str) -> Rigged:
+    """Return a function with the host's clock alone."""
+    wall = WallClock(bound.call, before=options.setup or _nothing, alone=options.setup is not None)
+    notes = list(first.notes)
+    if wall.shortest_ns < TIGHT_NS:
+        notes.append(_short(wall, alone=options.setup is not None))
+    if wall.shortest_ns > options.budget_s * 1e9:
+        notes.append("one call takes longer than the whole budget")
+    return Rigged(bound, wall, "call_us", "cpu", why, wall=None, notes=tuple(notes))
+
+
+def _short(wall: WallClock, *, alone: bool) -> str:
+    """Return what is to be said of calls that take no longer than it takes to time them."""
+    if alone:
+        return "a call takes less than 1 µs and is timed by itself, for its setup: reading the clock counts in it"
+    return (
+        f"a call takes less than 1 µs: {wall.calls_per_sample} are put together in a sample, "
+        f"and {wall.floor_ns:.2g} ns that the loop costs are taken off each"
+    )
+
+
+class CudaRig:
+    """A GPU: calls are timed by its own clocks."""
+
+    def __init__(self, index: int) -> None:
+        from assay.timing.cuda.bench import bench
+        from assay.timing.cuda.calibrate import calibrate
+        from assay.timing.cuda.known import ASSUMED
+
+        self._bench = bench(index)
+        if self._bench.known is ASSUMED:
+            calibrate(self._bench)
+
+    def set_up(self, bound: Bound, options: Options) -> Rigged:
+        """Make the first calls, find out what the function allows, and return its instruments."""
+        from assay.timing.cuda import allows as found
+        from assay.timing.cuda.stamped import GraphClock, QueueClock
+        from assay.timing.cuda.trace import TraceClock
+        from assay.timing.cuda.work import Work
+
+        bench = self._bench
+        first = first_calls(bound, lambda: bench.finish(options.limit_s), options.limit_s, options.setup)
+        allows = found.find_out(bench, bound.call, steady=first.steady, limit_s=options.limit_s)
+        method, why = found.choose(allows, options.method)
+        if allows.operations == 0:
+            return wall_only(bound, options, first, why=why)
+        if method == "wall":
+            wall = self._wall(bound, options)
+            return Rigged(bound, wall, "call_us", options.device, why, allows.operations, notes=first.notes)
+        work = Work(
+            bound.call,
+            options.cache,
+            calls=calls_in_a_batch(first.last_us, options.cache, options.batch_us),
+            setup=options.setup,
+            limit_s=options.limit_s,
+            operations=None if allows.branches else allows.operations,
+            waits=allows.waits,
+        )
+        rigged = Rigged(bound, TraceClock(bench, work), "busy_us", options.device, why, allows.operations)
+        rigged = replace(
+            rigged, wall=self._wall(bound, options) if "call" in options.times else None, notes=first.notes
+        )
+        if method == "trace":
+            return rigged
+        clock = GraphClock(bench, work) if method == "graph" else QueueClock(bench, work)
+        error_us = bench.known.error_us
+        if work.operations == 1:
+            return replace(rigged, instrument=clock, error_us=error_us)
+        beside = rigged.instrument if "busy" in options.times and options.method == "auto" else None
+        return replace(rigged, instrument=clock, decisive="span_us", error_us=error_us, beside=beside)
+
+    def _wall(self, bound: Bound, options: Options) -> WallClock:
+        bench = self._bench
+
+        def before() -> None:
+            if options.setup is not None:
+                options.setup()
+            if options.cache == "cold":
+                bench.overwrite_cache()
+            bench.finish(options.limit_s)
+
+        return WallClock(bound.call, finish=lambda: bench.finish(options.limit_s), before=before, alone=True)
+
+    def reader(self) -> ClockReader | None:
+        """Return a reader of NVML; null where NVML does not answer or does not know the GPU."""
+        return _glance(self._bench.uuid)
+
+
+@cache
+def _glance(uuid: str) -> ClockReader | None:
+    """Return a reader of a GPU, opened once in a process: to open NVML takes longer than many measurements."""
+    from assay.machine.glance import Glance
+
+    with contextlib.suppress(MachineCannot):
+        return Glance(uuid)
+    return None
+
+
+def rig(options: Options) -> Rig:
+    """Return the rig of a device."""
+    return CudaRig(options.index) if options.on_gpu else CpuRig()
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,121 @@
+"""A stretch of a trial: several calls sampled in turns, until each is known well enough or the time is up."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.timing.adaptive import MOST_SAMPLES, interval, planned
+from assay.timing.instrument import joined
+from assay.timing.turns import Order
+from assay.timing.wall import quiet_collector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.stats.anytime import Look
+    from assay.timing.instrument import Batch
+    from assay.timing.rig import Rigged
+
+FIRST_LOOK = 64
+"""Samples before the first look: enough to see drift, bursts and levels in what is kept."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples of one quantity of one subject, in order."""
+
+    subject: int
+    quantity: str
+    samples: array[float]
+    calls_per_sample: int = 1
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """When it was, and what was sampled."""
+
+    start_ns: int
+    end_ns: int
+    series: tuple[Series, ...]
+
+
+class _Sampled:
+    """One call in its turns: what was taken, and whether that is enough."""
+
+    def __init__(self, rigged: Rigged) -> None:
+        self._rigged = rigged
+        self._looks: list[Look] = []
+        self._batches: list[Batch] = []
+        self._calls_us = array("d")
+        self.count = 0
+        self.enough = False
+
+    def go(self) -> None:
+        """Take a batch, and a call as a caller sees it."""
+        batch = self._rigged.instrument.take()
+        self._batches.append(batch)
+        self.count += len(batch.quantities[self._rigged.instrument.primary])
+        if self._rigged.wall is not None:
+            self._calls_us.append(self._rigged.wall.sample_us())
+
+    def plan(self, rounds: int) -> None:
+        """Plan the looks, now that it is known what a round gives and how many rounds there may be."""
+        last = max(1, min(MOST_SAMPLES, self.count * rounds))
+        self._looks = list(planned(FIRST_LOOK, last))
+
+    def look(self, precision: float) -> None:
+        """Find out, at the looks that are due, whether the median is known well enough."""
+        while self._looks and self._looks[0].n <= self.count and not self.enough:
+            look = self._looks.pop(0)
+            seen = joined(self._batches)[self._rigged.instrument.primary][: look.n]
+            within = interval(seen, look, precision)
+            middle = abs(float(np.median(seen)))
+            self.enough = within is not None and within[1] - within[0] <= 2 * precision * middle
+
+    def series(self, subject: int) -> list[Series]:
+        """Return all that was taken."""
+        each = self._rigged.instrument.calls_per_sample
+        found = [
+            Series(subject, _NAMES.get(name, name), array("d", samples.tolist()), each)
+            for name, samples in joined(self._batches).items()
+        ]
+        if self._rigged.wall is not None:
+            found.append(Series(subject, "call_us", self._calls_us, self._rigged.wall.calls_per_sample))
+        clock = [batch.mhz for batch in self._batches if batch.mhz is not None]
+        if clock:
+            found.append(Series(subject, "clock_mhz", array("d", clock), self.count // len(self._batches)))
+        return found
+
+
+_NAMES = {"cycles": "busy_cycles"}
+
+
+def take(rigged: Sequence[Rigged], *, until_ns: int, precision: float | None, seed: int) -> Stretch:
+    """Sample every call once a round, in random order, until a moment; at least one round is taken.
+
+    With a precision it ends as soon as every call is known to it, at a look planned beforehand.
+    """
+    start = now = time.perf_counter_ns()
+    order = Order(seed)
+    with quiet_collector():
+        sampled = [_Sampled(each) for each in rigged]
+        for place in order.next(range(len(rigged))):
+            sampled[place].go()
+        round_ns = max(1, time.perf_counter_ns() - start)
+        for each in sampled:
+            each.plan(max(1, (until_ns - start) // round_ns))
+        while (now := time.perf_counter_ns()) + round_ns // 2 < until_ns:
+            if all(each.enough or each.count >= MOST_SAMPLES for each in sampled):
+                break
+            for place in order.next(range(len(rigged))):
+                sampled[place].go()
+            if precision is not None:
+                for each in sampled:
+                    each.look(precision)
+        now = time.perf_counter_ns()
+    return Stretch(start, now, tuple(s for i, each in enumerate(sampled) for s in each.series(i)))

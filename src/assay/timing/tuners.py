@@ -1,0 +1,79 @@
+"""Auto-tuners that offer no place to hand a timer in: Helion's, given Assay's timer for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assay.core.errors import MachineCannot
+from assay.timing.do_bench import do_bench, own_errors
+from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, options
+from assay.timing.rig import rig
+from assay.timing.subject import bind, blamed
+from assay.timing.turns import Order, Turn, common_quantity, instrument_for
+from assay.timing.wall import quiet_collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+HELIONS = "helion.autotuner.base_search"
+FEWEST_ROUNDS, MOST_ROUNDS = 3, 100
+
+
+@contextlib.contextmanager
+def mend_helion() -> Iterator[None]:
+    """Have Helion's auto-tuner time by ``assay.do_bench`` and ``interleaved`` for the length of a ``with`` block.
+
+    Made for Helion 1.0, whose tuner times a configuration first alone and the best ones then in turns. Kernels over
+    several processes keep Helion's own timer: their calls must be equally many in each.
+
+    Raises:
+        MachineCannot: Helion is not installed, or is one whose tuner looks different.
+    """
+    try:
+        tuner: Any = importlib.import_module(HELIONS)
+        theirs, theirs_in_turns = tuner.do_bench, tuner.interleaved_bench
+    except (ImportError, AttributeError) as error:
+        raise MachineCannot(f"There is no Helion here whose tuner can be mended (made for 1.0): {error}.") from None
+
+    def alone(*args: Any, process_group_name: str | None = None, **kwargs: Any) -> Any:
+        if process_group_name is not None:
+            return theirs(*args, process_group_name=process_group_name, **kwargs)
+        return do_bench(*args, **kwargs)
+
+    tuner.do_bench, tuner.interleaved_bench = alone, interleaved
+    try:
+        yield
+    finally:
+        tuner.do_bench, tuner.interleaved_bench = theirs, theirs_in_turns
+
+
+def interleaved(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str | None = None) -> list[float]:  # noqa: ARG001 - the shape that Helion calls
+    """Return the milliseconds that each of several functions takes, sampled in turns about ``repeat`` times.
+
+    Of the shape that Helion's setting ``autotune_benchmark_fn`` takes.
+    """
+    chosen = options(
+        device=None, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
+    )
+    on = rig(chosen)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(own_errors())
+        rigged = []
+        for place, function in enumerate(fns):
+            with blamed(f"number {place}"):
+                rigged.append(on.set_up(bind(function, name=f"number {place}"), chosen))
+            stack.callback(rigged[-1].close)
+        quantity = common_quantity(rigged)
+        instruments = [instrument_for(each, quantity) for each in rigged]
+        stack.enter_context(quiet_collector())
+        a_round = min((len(each.take().quantities[quantity]) for each in instruments), default=1)
+        turns, order = [Turn() for _ in instruments], Order(seed=0)
+        for _ in range(max(FEWEST_ROUNDS, min(MOST_ROUNDS, math.ceil(repeat / a_round)))):
+            for place in order.next(range(len(instruments))):
+                turns[place].add(instruments[place].take(), quantity)
+    return [float(np.median(turn.us)) / 1000 for turn in turns]

@@ -1,0 +1,212 @@
+"""The process behind ``assay time``: times functions and workloads once, and says what came out.
+
+It exists to be killed: a call that never returns ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed
+from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
+from assay.timing.compare import compare
+from assay.timing.deadline import limited
+from assay.timing.measure import measure
+from assay.timing.options import can_tell, options
+from assay.timing.subject import blamed
+from assay.worker import subjects
+from assay.worker.main import explain
+from assay.worker.wish import Begins, Timed, Unfulfilled, Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from assay.core.plan import Subject
+    from assay.core.results import SubjectFacts
+    from assay.worker.wish import Phase
+    from assay.workloads.base import Prepared
+
+    Tell = Callable[[Phase, str, float], None]
+
+LOADING_S = 180.0
+"""To import a module, put data in place and check a result against its reference."""
+
+GRACE_S = 2.0
+"""After the limit, for the process to end a call by itself before it is ended."""
+
+SPARE_S = 60.0
+"""To learn to know a GPU, once for each driver, and to capture graphs."""
+
+CALLS = 8
+"""Calls at most that are made of a function even when each takes longer than the budget."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A subject that was loaded, checked and called once: its name, and the seconds that call took."""
+
+    name: str
+    prepared: Prepared
+    facts: SubjectFacts
+    took_s: float
+
+    def call(self) -> object:
+        """Make one call and wait for its work, as the user said how."""
+        result = self.prepared.call()
+        self.prepared.synchronize()
+        return result
+
+
+def fulfil(wish: Wish, tell: Tell) -> Timed:
+    """Load the subjects, check them, call each once, and time them."""
+    _make_sense(wish)
+    names = distinct([subject.label for subject in wish.subjects])
+    ready = [_ready(index, name, wish, tell) for index, name in enumerate(names)]
+    within_s = 2 * wish.budget_s + wish.limit_s + GRACE_S + CALLS * sum(each.took_s for each in ready)
+    tell("timing", " and ".join(names), within_s + (SPARE_S if "torch" in sys.modules else 0.0))
+    timed = _measured(wish, ready[0]) if len(ready) == 1 else _compared(wish, ready)
+    for each in ready:
+        each.prepared.close()
+    return timed
+
+
+def _make_sense(wish: Wish) -> None:
+    """Look at the options before anything of the user's is loaded; without a device, that decides what makes sense."""
+    if wish.device is None:
+        return
+    chosen = options(
+        device=wish.device, cache=wish.cache, method=wish.method, precision=wish.precision, budget_s=wish.budget_s,
+        times=("call",), limit_s=wish.limit_s, lock_mhz=wish.lock_mhz,
+    )  # fmt: skip
+    can_tell(wish.by, chosen)
+
+
+def distinct(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return names that differ: the same thing may be compared with itself."""
+    return tuple(
+        label if label not in labels[:place] else f"{label} ({labels[: place + 1].count(label)})"
+        for place, label in enumerate(labels)
+    )
+
+
+def _ready(index: int, name: str, wish: Wish, tell: Tell) -> Ready:
+    """Load a subject, check it against its reference where it has one, and call it once."""
+    subject = wish.subjects[index]
+    device = wish.device or "cpu"
+    tell("loading", name, LOADING_S)
+    with _told(f"{name} cannot be loaded: ", subject):
+        prepared = subjects.prepare(subject, device=device if ":" in device else f"{device}:0", seed=wish.seed)
+        facts = subjects.facts(index, subject, prepared)
+    tell("calling", name, wish.limit_s + GRACE_S)
+    own_id, begin = os.getpid(), time.perf_counter()
+    with _told("", subject), blamed(name), limited(wish.limit_s, name):
+        prepared.call()
+        prepared.synchronize()
+    if os.getpid() != own_id:
+        raise TrialFailed(f"{name} forks, and the copy comes back from the call too; it must end itself: os._exit(0).")
+    return Ready(name, prepared, facts, time.perf_counter() - begin)
+
+
+@contextlib.contextmanager
+def _told(what: str, subject: Subject) -> Iterator[None]:
+    """Say of what a subject raises in which line of its own file that was."""
+    try:
+        yield
+    except (BadInput, MachineCannot):
+        raise
+    except TrialFailed as error:
+        raise TrialFailed(f"{error}{_where(error.__cause__, subject)}") from error.__cause__
+    except (Exception, SystemExit) as error:
+        raise TrialFailed(f"{what}{explain(error).reason}{_where(error, subject)}") from error
+
+
+def _where(error: BaseException | None, subject: Subject) -> str:
+    place = subject.workload.rpartition(":")[0]
+    if error is None or not place.endswith(".py"):
+        return ""
+    file = str(Path(place).absolute())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" (line {lines[-1]} of {place})" if lines else ""
+
+
+def _measured(wish: Wish, ready: Ready) -> Timed:
+    by_host = ready.prepared.waits_itself and wish.device is None
+    found = measure(
+        ready.call if ready.prepared.waits_itself else ready.prepared.call,
+        device="cpu" if by_host else wish.device,
+        cache=wish.cache,
+        method=wish.method,
+        precision=wish.precision,
+        budget_s=wish.budget_s,
+        limit_s=wish.limit_s,
+        lock_mhz=wish.lock_mhz,
+        name=ready.name,
+    )
+    return Timed(facts=(ready.facts,), measurement=found)
+
+
+def _compared(wish: Wish, ready: Sequence[Ready]) -> Timed:
+    waits = any(each.prepared.waits_itself for each in ready)
+    found = compare(
+        {each.name: each.call if waits else each.prepared.call for each in ready},
+        device="cpu" if waits and wish.device is None else wish.device,
+        cache=wish.cache,
+        method=wish.method,
+        by=wish.by,
+        minimum_effect=wish.minimum_effect,
+        budget_s=wish.budget_s,
+        limit_s=wish.limit_s,
+        lock_mhz=wish.lock_mhz,
+        seed=wish.seed,
+    )
+    return Timed(facts=tuple(each.facts for each in ready), comparison=found)
+
+
+def answer(wish: Wish, tell: Tell) -> Timed | Unfulfilled:
+    """Return what came of a wish, whatever that is."""
+    try:
+        return fulfil(wish, tell)
+    except BadInput as error:
+        return Unfulfilled(error="BadInput", reason=str(error))
+    except MachineCannot as error:
+        return Unfulfilled(error="MachineCannot", reason=str(error))
+    except AssayError as error:
+        return Unfulfilled(error="TrialFailed", reason=str(error))
+    except Exception as error:  # noqa: BLE001 - what nobody foresaw is told to the parent as our defect
+        reason = f"{type(error).__name__}: {error}"
+        return Unfulfilled(error="defect", reason=reason, traceback=traceback.format_exc())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fulfil the wish that comes over an inherited socket; exit 0 whatever came out."""
+    descriptor, parent = int(arguments[0]), int(arguments[1])
+    os.set_inheritable(descriptor, False)
+    die_with_parent(parent)
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
+
+        def say(message: Begins | Timed | Unfulfilled) -> None:
+            sys.stdout.flush()
+            sock.sendall(message.model_dump_json().encode() + b"\n")
+
+        wish = Wish.model_validate_json(lines.readline())
+        came = answer(wish, lambda phase, name, s: say(Begins(phase=phase, name=name, within_s=s)))
+        end_descendants()
+        say(came)
+    return 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):  # the line to the parent is closed: it is gone, or a subject closed all files
+        sys.exit(main(sys.argv[1:]))
+    sys.exit(1)

@@ -1,0 +1,118 @@
+"""The worker's timer: counted calls by the plain clock, all else by the same instruments as ``assay.measure``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from assay.core.results import HowTimed
+from assay.timing import stretch, wall
+from assay.timing.options import Options
+from assay.timing.rig import CudaRig, Rigged
+from assay.timing.stretch import Series, Stretch
+from assay.timing.subject import Bound
+from assay.timing.turns import warm_all
+from assay.timing.wallclock import WallClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.plan import Cache
+    from assay.worker import protocol as say
+    from assay.workloads.base import Prepared
+
+WALL = "a call returns when its work is done"
+WARMUP_SHARE = 0.3
+"""Of a stretch at most, for the warm-up before the first one."""
+
+
+class Timer:
+    """Times the subjects of a role, stretch by stretch."""
+
+    def __init__(self, prepared: Sequence[Prepared], labels: Sequence[str]) -> None:
+        self._prepared = tuple(prepared)
+        self._labels = tuple(labels)
+        self._timed = tuple(wall.Timed(p.call, p.synchronize, p.reports_extras) for p in prepared)
+        self._rigged: tuple[Rigged, ...] = ()
+        self._wanted = False
+        self._warm = False
+        self._calls_per_sample: tuple[int, ...] | None = None
+
+    def set_up(self, device: str, cache: Cache | None, timeout_s: float) -> tuple[HowTimed | None, ...]:
+        """Choose the instruments of the subjects; what reports numbers of its own, as a command, is timed plainly.
+
+        Those of a GPU are set at once, and try out what a call allows. The host's clock makes its first calls when
+        the first stretch begins.
+        """
+        if any(p.reports_extras for p in self._prepared):
+            return (None,) * len(self._prepared)
+        self._wanted = True
+        if device.startswith("cuda") and "torch" in sys.modules and not any(p.waits_itself for p in self._prepared):
+            options = _options(device, cache, timeout_s)
+            on = CudaRig(options.index)
+            named = zip(self._prepared, self._labels, strict=True)
+            self._rigged = tuple(replace(on.set_up(Bound(label, p.call), options), beside=None) for p, label in named)
+            return tuple(_how(each, options.cache) for each in self._rigged)
+        return (HowTimed(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
+
+    def take(self, order: say.TakeBlock) -> Stretch:
+        """Time a stretch as it is ordered: given counts exactly, otherwise until precise or the time is up."""
+        begin_ns = time.perf_counter_ns()
+        share_s = order.duration_s or 0.0
+        if order.samples is not None or order.warmup_runs is not None or not self._wanted:
+            return self._plainly(order, begin_ns, share_s)
+        if not self._rigged:
+            named = zip(self._prepared, self._labels, strict=True)
+            self._rigged = tuple(_by_wall(p, label) for p, label in named)
+        if not self._warm:
+            warm_all([each.instrument for each in self._rigged], share_s * WARMUP_SHARE)
+            self._warm = True
+        until_ns = begin_ns + int(share_s * 1e9)
+        return stretch.take(self._rigged, until_ns=until_ns, precision=order.precision, seed=order.seed)
+
+    def _plainly(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> Stretch:
+        if self._calls_per_sample is None:
+            self._calls_per_sample = wall.warm_up(self._timed, runs=order.warmup_runs, share_s=share_s)
+        block = wall.take(
+            self._timed,
+            self._calls_per_sample if order.samples is None else (1,) * len(self._timed),
+            samples=order.samples,
+            until_ns=None if order.duration_s is None else begin_ns + int(share_s * 1e9),
+            seed=order.seed,
+        )
+        series = tuple(
+            Series(subject, quantity, samples, taken.calls_per_sample)
+            for subject, taken in enumerate(block.taken)
+            for quantity, samples in {"call_us": taken.call_us, **taken.extras}.items()
+        )
+        return Stretch(block.start_ns, block.end_ns, series)
+
+    def run_once(self) -> int:
+        """Call every subject once, untimed; return how many calls that were."""
+        for subject in self._timed:
+            subject.call()
+            subject.synchronize()
+        return len(self._timed)
+
+
+def _options(device: str, cache: Cache | None, timeout_s: float) -> Options:
+    from assay.workloads.torch_device import torch_device
+
+    return Options(torch_device(device), cache or "cold", limit_s=timeout_s)
+
+
+def _by_wall(prepared: Prepared, label: str) -> Rigged:
+    clock = WallClock(prepared.call, finish=prepared.synchronize)
+    return Rigged(Bound(label, prepared.call), clock, "call_us", "cpu", WALL)
+
+
+def _how(rigged: Rigged, cache: Cache) -> HowTimed:
+    return HowTimed(
+        method=rigged.instrument.method,
+        why=rigged.why,
+        cache="warm" if rigged.device == "cpu" else cache,
+        operations=rigged.operations,
+        instrument_error_us=rigged.error_us,
+    )

@@ -1,0 +1,75 @@
+"""What ``assay time`` asks of the process that times, and what that answers: lines of JSON on a socket of their own.
+
+parent                          process
+  │ ── Wish ─────────────────────► │
+  │ ◄─────────── Begins (loading) ─┤  and how long that may take: who is later than this is ended
+  │ ◄─────────── Begins (calling) ─┤
+  │ ◄──────────── Begins (timing) ─┤
+  │ ◄──────── Timed | Unfulfilled ─┤
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from assay.core.plan import Subject
+from assay.core.results import SubjectFacts
+from assay.core.values import Value
+from assay.timing.options import Time, Wanted
+from assay.timing.values import Cache, Comparison, Measurement
+
+Phase = Literal["loading", "calling", "timing"]
+
+
+class Wish(Value):
+    """What to time, and how; see ``assay.measure`` for one subject and ``assay.compare`` for several."""
+
+    subjects: tuple[Subject, ...] = Field(min_length=1)
+    device: str | None
+    cache: Cache | None
+    method: Wanted
+    precision: float
+    budget_s: float
+    by: Time | None
+    minimum_effect: float
+    limit_s: float
+    lock_mhz: int | None
+    seed: int
+
+
+class Begins(Value):
+    """What the process does from now on, with which subject, and how long that may take at most."""
+
+    kind: Literal["begins"] = "begins"
+    phase: Phase
+    name: str
+    within_s: float
+
+
+class Timed(Value):
+    """What came out: a measurement of one subject or a comparison of several, and what was checked before."""
+
+    kind: Literal["timed"] = "timed"
+    facts: tuple[SubjectFacts, ...]
+    measurement: Measurement | None = None
+    comparison: Comparison | None = None
+
+
+class Unfulfilled(Value):
+    """Nothing came out; why, in one sentence, and the traceback where it is a defect of ours."""
+
+    kind: Literal["unfulfilled"] = "unfulfilled"
+    error: Literal["BadInput", "MachineCannot", "TrialFailed", "defect"]
+    reason: str
+    traceback: str | None = None
+
+
+Answer = Annotated[Begins | Timed | Unfulfilled, Field(discriminator="kind")]
+_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+
+
+def read_answer(line: bytes) -> Answer:
+    """Return what a line of the process says."""
+    return _ANSWER.validate_json(line)

@@ -1,0 +1,109 @@
+"""Instruments whose truth is known, on a clock that the tests turn: nothing here waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.timing import adaptive, clocks, compare, measure, pick, turns
+from assay.timing.instrument import Batch, Samples
+from assay.timing.rig import Rigged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from assay.timing.instrument import Instrument
+    from assay.timing.options import ClockReader, Options
+    from assay.timing.subject import Bound
+    from assay.timing.values import Quantity
+
+PER_BATCH = 8
+BATCH_S = 0.001
+
+
+class VirtualTime:
+    """Time that passes only when an instrument samples."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Let all that decides when to stop read this clock."""
+        for module in (adaptive, clocks, compare, measure, pick, turns):
+            patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now_s))
+
+
+@dataclass
+class Known:
+    """An instrument that draws its samples: ``draw`` gets the number of the first one, and how many."""
+
+    time: VirtualTime
+    draw: Callable[[int, int], Samples]
+    mhz: Callable[[int], float] | None = None
+    primary: str = "call_us"
+    method: str = "known"
+    calls_per_sample: int = 1
+    batches: int = 0
+    closed: bool = False
+
+    def take(self) -> Batch:
+        values = self.draw(self.batches * PER_BATCH, PER_BATCH)
+        self.batches += 1
+        self.time.now_s += BATCH_S
+        if self.mhz is None:
+            return Batch({self.primary: values})
+        mhz = self.mhz(self.batches)
+        return Batch({self.primary: values, "cycles": values * mhz}, mhz)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def noisy(middle: float, spread: float = 0.01, seed: int = 0) -> Callable[[int, int], Samples]:
+    """Draw independent samples around a middle, with a relative spread."""
+    rng = np.random.default_rng(seed)
+    return lambda _, n: middle * (1 + spread * rng.standard_normal(n))
+
+
+def between(low: float, high: float, every: int = 20, seed: int = 0) -> Callable[[int, int], Samples]:
+    """Draw samples that stay on one of two levels for a while each."""
+    rng = np.random.default_rng(seed)
+
+    def draw(first: int, n: int) -> Samples:
+        upper = (np.arange(first, first + n) // every) % 2 == 1
+        return np.asarray(np.where(upper, high, low) * (1 + 0.001 * rng.standard_normal(n)), dtype=np.float64)
+
+    return draw
+
+
+@dataclass
+class KnownRig:
+    """A rig that gives each function, by name, an instrument of known truth."""
+
+    instruments: dict[str, Instrument]
+    decisive: Quantity = "call_us"
+    device: str = "cpu"
+    notes: tuple[str, ...] = ()
+    set_ups: list[str] = field(default_factory=list)
+
+    def set_up(self, bound: Bound, options: Options) -> Rigged:
+        self.set_ups.append(bound.name)
+        instrument = self.instruments[bound.name]
+        return Rigged(bound, instrument, self.decisive, self.device, "it is known", notes=self.notes)
+
+    def reader(self) -> ClockReader | None:
+        return None
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Be the rig of every device."""
+        for module in (compare, measure, pick):
+            patch.setattr(module, "rig", lambda _options: self)
+
+
+def nothing() -> None:
+    """Stands for a function that a known instrument times."""

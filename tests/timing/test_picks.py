@@ -1,0 +1,116 @@
+"""Picks that are kept: found again for the same workload, shape, GPU and driver, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assay import picks
+from assay.core.errors import BadInput
+from assay.timing.values import Candidate, Pick
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE: Any = {"gpu": "NVIDIA H200", "driver": "580.1"}
+
+
+def pick(winner: str = "b", **config: int) -> Pick:
+    return Pick(
+        winner=winner,
+        config=dict(config) or None,
+        time_us=5.0,
+        probability=0.98,
+        expected_regret=0.001,
+        tolerance=0.01,
+        ranking=(Candidate(name=winner), Candidate(name="a")),
+        quantity="busy_us",
+        device="cuda:0",
+        cache="cold",
+        rounds=10,
+        calls=100,
+        stopped="decided",
+        took_s=1.0,
+    )
+
+
+def test_a_pick_is_found_again_with_its_configuration() -> None:
+    saved = picks.save(pick(block=128), "gemm@triton", {"m": 512, "dtype": "float16"}, **HERE)
+    found = picks.lookup("gemm@triton", {"dtype": "float16", "m": 512}, **HERE)
+    assert found == saved
+    assert found is not None
+    assert (found.winner, found.config, found.candidates) == ("b", {"block": 128}, 2)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"workload": "gemm@torch"},
+        {"shape": {"m": 513}},
+        {"shape": None},
+        {"gpu": "NVIDIA L4"},
+        {"driver": "570.0"},
+    ],
+)
+def test_for_anything_else_there_is_none(other: dict[str, object]) -> None:
+    picks.save(pick(), "gemm@triton", {"m": 512}, **HERE)
+    asked = {"workload": "gemm@triton", "shape": {"m": 512}, **HERE, **other}
+    assert picks.lookup(**asked) is None
+
+
+def test_a_newer_pick_for_the_same_place_replaces_the_older() -> None:
+    picks.save(pick("old"), "gemm", {"m": 1}, **HERE)
+    picks.save(pick("new"), "gemm", {"m": 1}, **HERE)
+    found = picks.lookup("gemm", {"m": 1}, **HERE)
+    assert found is not None
+    assert found.winner == "new"
+    assert len(picks.everything()) == 1
+
+
+def test_a_pick_can_be_forgotten() -> None:
+    picks.save(pick(), "gemm", **HERE)
+    assert picks.forget("gemm", **HERE)
+    assert picks.lookup("gemm", **HERE) is None
+    assert not picks.forget("gemm", **HERE)
+
+
+def test_everything_that_is_kept_can_be_listed() -> None:
+    assert picks.everything() == []
+    for m in (1, 2, 3):
+        picks.save(pick(), "gemm", {"m": m}, **HERE)
+    assert {saved.place.shape["m"] for saved in picks.everything()} == {1, 2, 3}
+
+
+def test_without_a_place_it_is_kept_for_this_machine() -> None:
+    saved = picks.save(pick(), "gemm")
+    assert saved.place.gpu
+    assert saved.place.driver
+    assert picks.lookup("gemm") == saved
+
+
+def test_picks_are_kept_in_assays_home(assay_home: Path) -> None:
+    picks.save(pick(), "gemm", **HERE)
+    (file,) = (assay_home / "picks").iterdir()
+    assert json.loads(file.read_text())["winner"] == "b"
+
+
+@pytest.mark.parametrize("content", ["{", '{"winner": 5}', "[]", ""])
+def test_a_file_that_was_spoilt_is_named_and_not_believed(content: str, assay_home: Path) -> None:
+    picks.save(pick(), "gemm", **HERE)
+    (file,) = (assay_home / "picks").iterdir()
+    file.write_text(content)
+    with pytest.raises(BadInput, match=file.name):
+        picks.lookup("gemm", **HERE)
+
+
+@pytest.mark.parametrize("shape", [{"m": [1, 2]}, {"m": {}}])
+def test_a_place_that_is_none_is_bad_input(shape: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="no place for a pick"):
+        picks.save(pick(), "gemm", shape, **HERE)  # type: ignore[arg-type]
+
+
+def test_a_workload_has_a_name() -> None:
+    with pytest.raises(BadInput, match="no place for a pick"):
+        picks.lookup("", **HERE)
