@@ -1,0 +1,92 @@
+"""Looks at GPUs: quick ones at every tick, slow ones now and then. One that is lost ends alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.monitor.lines import Ended, GpuMeterSample, GpuPcie, GpuProcesses, GpuSample
+from assay.monitor.pcie import ByteCount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from assay.machine.sensors import GpuSensor
+    from assay.machine.vendor import GpuProcess
+    from assay.monitor.lines import Line
+    from assay.monitor.pace import Clock
+
+GIVE_UP_AFTER = 3
+"""Looks in a row without any answer after which a GPU is asked no more."""
+
+
+class GpuSource:
+    """Looks at GPUs, one after another; sensors are given by the GPU's index."""
+
+    def __init__(self, sensors: Mapping[int, GpuSensor], clock: Clock) -> None:
+        self._sensors = dict(sensors)
+        self._clock = clock
+        self._silent: dict[int, int] = {}
+        self._bytes = {index: (ByteCount(), ByteCount()) for index in sensors}
+        self._counts_bytes: dict[int, bool] = {}
+        """Whether a GPU counts the bytes it moves over PCIe, once that is known."""
+
+    def read(self, tick: int) -> list[Line]:
+        """Return a sample of each GPU, and of one that is lost the reason."""
+        return [line for index, sensor in list(self._sensors.items()) for line in self._look(tick, index, sensor)]
+
+    def _look(self, tick: int, index: int, sensor: GpuSensor) -> list[Line]:
+        t_ns = self._clock.now_ns()
+        reading = sensor.read()
+        self._silent[index] = 0 if reading is not None else self._silent.get(index, 0) + 1
+        if sensor.lost is not None:
+            return [self._give_up(t_ns, index, sensor.lost)]
+        if reading is not None:
+            self._counts_bytes[index] = reading.pcie_tx_bytes is not None
+            sent, received = self._counted(index, reading.pcie_tx_bytes, reading.pcie_rx_bytes)
+            readings = {**reading.__dict__, "pcie_tx_bytes": sent, "pcie_rx_bytes": received}
+            return [GpuSample(t_ns=t_ns, tick=tick, gpu=index, **readings)]
+        if self._silent[index] >= GIVE_UP_AFTER:
+            return [self._give_up(t_ns, index, f"it stopped answering: {sensor.last_error}")]
+        return []
+
+    def _counted(self, index: int, sent: int | None, received: int | None) -> tuple[int | None, int | None]:
+        ours = self._bytes[index]
+        return ours[0].add(sent), ours[1].add(received)
+
+    def pulse(self) -> None:
+        """Read what would wrap between two looks."""
+        for index, sensor in list(self._sensors.items()):
+            if self._counts_bytes.get(index):
+                self._counted(index, *sensor.pcie_bytes())
+
+    def _give_up(self, t_ns: int, index: int, reason: str) -> Ended:
+        del self._sensors[index]
+        return Ended(t_ns=t_ns, gpu=index, reason=reason)
+
+    def read_meters(self, tick: int) -> list[Line]:
+        """Return the counters of each GPU that take milliseconds to read."""
+        lines: list[Line] = []
+        for index, sensor in list(self._sensors.items()):
+            t_ns = self._clock.now_ns()
+            meter = sensor.meter()
+            if meter is not None:
+                lines.append(GpuMeterSample(t_ns=t_ns, tick=tick, gpu=index, **meter.__dict__))
+        return lines
+
+    def read_slowly(self, tick: int) -> list[Line]:
+        """Return who is on each GPU, and the PCIe traffic of those that do not count bytes."""
+        lines: list[Line] = []
+        for index, sensor in list(self._sensors.items()):
+            listed = sensor.processes()
+            if listed is not None:
+                lines.append(_processes(self._clock.now_ns(), index, listed))
+            if self._counts_bytes.get(index) is False:
+                rate = sensor.pcie_rate()
+                lines.append(GpuPcie(t_ns=self._clock.now_ns(), gpu=index, **rate.__dict__))
+        return lines
+
+
+def _processes(t_ns: int, index: int, listed: tuple[GpuProcess, ...]) -> GpuProcesses:
+    known = [process.memory_mib for process in listed if process.memory_mib is not None]
+    whole = sum(known) if len(known) == len(listed) else None
+    return GpuProcesses(t_ns=t_ns, gpu=index, count=len(listed), memory_mib=whole, processes=listed)

@@ -1,0 +1,112 @@
+"""A recording as a trace that the Perfetto UI opens (https://ui.perfetto.dev): Chrome's JSON trace format.
+
+Levels are counters as they were read; what counts up becomes a rate per second. Marks are instants, spans are slices.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from assay.core.durable import friendly_os_errors
+from assay.monitor.lines import GpuMeterSample, GpuSample, Header, HostSample, Mark
+from assay.monitor.quantities import meaning, numbers, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from assay.monitor.lines import Line, Sample
+
+Event: TypeAlias = dict[str, Any]
+
+_MARKS = 1
+_HOST = 2
+_FIRST_GPU = 10
+"""Numbers of the processes under which the UI shows things."""
+
+
+def write_trace(lines: Iterable[Line], path: Path) -> None:
+    """Write the trace of a recording, line after line.
+
+    Raises:
+        MachineCannot: The file cannot be written.
+        BadInput: The path makes no sense.
+    """
+    with friendly_os_errors(path), path.open("w", encoding="utf-8") as file:
+        between = '{"displayTimeUnit":"ms","traceEvents":[\n'
+        for event in _events(lines):
+            file.write(between + json.dumps(event, separators=(",", ":")))
+            between = ",\n"
+        file.write("\n]}\n")
+
+
+def check_writable(path: Path) -> None:
+    """Make sure that a trace can be written there later; a file that is there keeps what it holds.
+
+    Raises:
+        MachineCannot: It cannot.
+        BadInput: The path makes no sense.
+    """
+    with friendly_os_errors(path), path.open("ab"):
+        pass
+
+
+def _events(lines: Iterable[Line]) -> Iterator[Event]:
+    zero_ns = 0
+    rates = _Rates()
+    ends_us: list[float] = []
+    for line in lines:
+        if isinstance(line, Header):
+            zero_ns = line.t_ns
+            yield from _names(line)
+        elif isinstance(line, GpuSample | GpuMeterSample | HostSample):
+            yield from _counters(line, zero_ns, rates)
+        elif isinstance(line, Mark):
+            yield _mark(line, zero_ns, ends_us)
+
+
+def _names(header: Header) -> Iterator[Event]:
+    named = {_MARKS: "marks", **({_HOST: "host"} if header.host_every is not None else {})}
+    named |= {_FIRST_GPU + gpu.index: f"GPU {gpu.index} {gpu.name or ''}".rstrip() for gpu in header.gpus}
+    for number, name in named.items():
+        yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": name}}
+
+
+class _Rates:
+    """What counts up, as a rate since the reading before; the first has none, and so has one that went back."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def of(self, sample: Sample, quantity: str, value: float) -> float | None:
+        key = source_of(sample), quantity
+        before = self._before.get(key)
+        self._before[key] = sample.t_ns, value
+        if before is None or value < before[1] or sample.t_ns <= before[0]:
+            return None
+        return (value - before[1]) / ((sample.t_ns - before[0]) / 1e9)
+
+
+def _counters(sample: Sample, zero_ns: int, rates: _Rates) -> Iterator[Event]:
+    number = _HOST if isinstance(sample, HostSample) else _FIRST_GPU + sample.gpu
+    for quantity, value in numbers(sample):
+        known = meaning(quantity, gpu=number != _HOST)
+        shown = rates.of(sample, quantity, value) if known.counts else value
+        if shown is None:
+            continue
+        unit = f"{known.unit or '1'}/s" if known.counts else known.unit
+        name = f"{known.title} ({unit})" if unit else known.title
+        at_us = (sample.t_ns - zero_ns) / 1e3
+        yield {"ph": "C", "name": name, "pid": number, "tid": 0, "ts": at_us, "args": {"value": shown}}
+
+
+def _mark(mark: Mark, zero_ns: int, ends_us: list[float]) -> Event:
+    """Return a mark; spans that overlap are shown in rows of their own."""
+    start_us = (mark.start_ns - zero_ns) / 1e3
+    common = {"name": mark.name, "cat": "mark", "pid": _MARKS, "ts": start_us}
+    if mark.end_ns is None:
+        return {**common, "ph": "i", "s": "g", "tid": 0}
+    row = next((row for row, end_us in enumerate(ends_us) if end_us <= start_us), len(ends_us))
+    ends_us[row : row + 1] = [(mark.end_ns - zero_ns) / 1e3]
+    return {**common, "ph": "X", "dur": ends_us[row] - start_us, "tid": row + 1}

@@ -1,0 +1,136 @@
+"""A recording, read back: whole, line by line, or only a window of it.
+
+A file that was cut off is read to its last whole line. Lines follow each other in time to within a second or so, so
+that a window is found in a file of any size by halving.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import ValidationError
+
+from assay.core.errors import BadInput
+from assay.core.values import SCHEMA_VERSION, first_problem
+from assay.monitor.columns import header_of, lines_of
+from assay.monitor.lines import LINE, Header
+from assay.monitor.options import form_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from assay.monitor.lines import Line
+
+SLACK_NS = 5_000_000_000
+"""How far lines may be out of order: slow looks are written once they are done."""
+
+_TIME = re.compile(rb'"t_ns":(\d+)')
+T = TypeVar("T")
+
+
+def read(path: Path) -> Iterator[Line]:
+    """Give every line of a recording, the header first.
+
+    Raises:
+        BadInput: The file cannot be read, or is not a recording.
+    """
+    with _opened(path) as file:
+        lines = _lines(path, file)
+        yield _first(path, lines)
+        yield from lines
+
+
+def read_window(path: Path, start_ns: int, end_ns: int, *, margin_s: float = 0.0) -> tuple[Line, ...]:
+    """Return the header and what was recorded from one moment to another, both in ns of the host's monotonic clock.
+
+    ``margin_s`` widens the window on both sides, for who needs the readings around it too.
+    """
+    low_ns, high_ns = start_ns - round(margin_s * 1e9), end_ns + round(margin_s * 1e9)
+    lines = read(path) if form_of(path) == "csv" else _from(path, low_ns - SLACK_NS)
+    before_the_end = itertools.takewhile(lambda line: line.t_ns <= high_ns + SLACK_NS, lines)
+    return tuple(line for line in before_the_end if isinstance(line, Header) or low_ns <= line.t_ns <= high_ns)
+
+
+def header(path: Path) -> Header:
+    """Return the first line of a recording."""
+    with _opened(path) as file:
+        return _first(path, _lines(path, file))
+
+
+def _lines(path: Path, file: BinaryIO) -> Iterator[Line]:
+    return _csv_lines(path, file) if form_of(path) == "csv" else _json_lines(path, file)
+
+
+def _first(path: Path, lines: Iterator[Line]) -> Header:
+    first = next(lines, None)
+    if isinstance(first, Header):
+        return first
+    raise BadInput(f"{path} is not a recording of `assay monitor`: it does not begin with its header.")
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist.") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _from(path: Path, start_ns: int) -> Iterator[Line]:
+    """Give the header, then the lines from about a moment on."""
+    yield header(path)
+    with _opened(path) as file:
+        file.seek(_offset_of(file, start_ns))
+        yield from (line for line in _json_lines(path, file) if not isinstance(line, Header))
+
+
+def _offset_of(file: BinaryIO, start_ns: int) -> int:
+    """Return where a line begins that is not later than a moment, by halving; the beginning if there is none."""
+    low, high = 0, file.seek(0, os.SEEK_END)
+    while high - low > 4096:
+        middle = (low + high) // 2
+        file.seek(middle)
+        file.readline()
+        begin = file.tell()
+        found = _TIME.search(file.readline())
+        if found is not None and int(found[1]) < start_ns and begin < high:
+            low = begin
+        else:
+            high = middle
+    return low
+
+
+def _json_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
+    """Give the lines from where the file stands; in an array each stands on a line of its own as well."""
+    for text in file:
+        if not text.endswith(b"\n"):
+            return
+        body = text.strip().rstrip(b",")
+        if body and body not in {b"[", b"]"}:
+            yield _valid(partial(LINE.validate_json, body), path)
+
+
+def _csv_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
+    table = csv.DictReader(text.decode(errors="replace") for text in file if text.endswith(b"\n"))
+    for number, row in enumerate(table):
+        if number == 0:
+            yield _valid(partial(header_of, row), path)
+        yield from _valid(partial(lines_of, row), path)
+
+
+def _valid(parse: Callable[[], T], path: Path) -> T:
+    try:
+        return parse()
+    except ValidationError as error:
+        problem = first_problem(error)
+    except (KeyError, ValueError, TypeError) as error:
+        problem = str(error)
+    raise BadInput(f"{path} holds a line that `assay monitor` (schema {SCHEMA_VERSION}) does not write: {problem}.")
