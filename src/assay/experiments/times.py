@@ -21,7 +21,7 @@ AXES = {
     "span_us": "time from first to last kernel of one call",
     "call_us": "time of one call",
 }
-CLOCKS = frozenset({"busy_cycles", "clock_mhz"})
+CLOCKS = frozenset({"busy_cycles", "clock_mhz", "throttled"})
 """What is kept beside the times of a GPU."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ class ClockWatch:
         self._after: GpuMoment | None = None
         self._during: list[GpuMoment] = []
         self._next_s = 0.0
+        self.labels: list[float] = []
+        """After each batch that was looked after: 1 where the clock was held back, 0 where not, NaN where unknown."""
 
     @property
     def uuid(self) -> str | None:
@@ -46,13 +49,16 @@ class ClockWatch:
         self._before = self._read()
 
     def look(self) -> None:
-        """Look between two batches, if the last look is a while ago."""
+        """Look after a batch, if the last look is a while ago, and label the batch by what was seen last."""
         now = time.perf_counter()
         if self._reader is not None and now >= self._next_s:
             moment = self._read()
             if moment is not None:
                 self._during.append(moment)
             self._next_s = now + EVERY_S
+        last = self._during[-1] if self._during else None
+        known = last is not None and last.throttle is not None
+        self.labels.append(float(bool(_held_back(last))) if known and last is not None else math.nan)
 
     def end(self) -> None:
         """Look after the last sample."""

@@ -179,8 +179,18 @@ def _measurement(taken: Taken, chosen: Options, *, took_s: float) -> Measurement
         + sum(map(len, beside.values())),
         took_s=took_s,
         notes=(*rigged.notes, *taken.notes, *_said(decided, shape.name, warm, watch, on_gpu=rigged.device != "cpu")),
-        series={name: tuple(values.tolist()) for name, values in (samples | beside).items()},
+        series={name: tuple(values.tolist()) for name, values in (samples | beside | _labels(taken)).items()},
     )
+
+
+def _labels(taken: Taken) -> dict[str, Samples]:
+    """Return for each sample whether the clock was held back, as 0 and 1; nothing where no reader can tell."""
+    labels = np.array(taken.watch.labels, dtype=np.float64)
+    if taken.rigged.device == "cpu" or not len(labels) or bool(np.isnan(labels).all()):
+        return {}
+    primary = taken.rigged.instrument.primary
+    sizes = [len(batch.quantities[primary]) for batch in taken.collected.batches]
+    return {"throttled": np.repeat(labels[: len(sizes)], sizes)[: taken.collected.look.n]}
 
 
 def _estimates(samples: dict[str, Samples], look: Look, precision: float) -> dict[str, Estimate]:

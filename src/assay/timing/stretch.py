@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.timing.adaptive import MOST_SAMPLES, interval, planned
+from assay.timing.clocks import ClockWatch
 from assay.timing.instrument import joined
 from assay.timing.turns import Order
 from assay.timing.wall import quiet_collector
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from assay.stats.anytime import Look
     from assay.timing.instrument import Batch
+    from assay.timing.options import ClockReader
     from assay.timing.rig import Rigged
 
 FIRST_LOOK = 64
@@ -95,11 +98,15 @@ class _Sampled:
 _NAMES = {"cycles": "busy_cycles"}
 
 
-def take(rigged: Sequence[Rigged], *, until_ns: int, precision: float | None, seed: int) -> Stretch:
+def take(
+    rigged: Sequence[Rigged], *, until_ns: int, precision: float | None, seed: int, reader: ClockReader | None = None
+) -> Stretch:
     """Sample every call once a round, in random order, until a moment; at least one round is taken.
 
-    With a precision it ends as soon as every call is known to it, at a look planned beforehand.
+    With a precision it ends as soon as every call is known to it, at a look planned beforehand. With a reader each
+    round is labelled by whether the GPU's clock was held back.
     """
+    watch = ClockWatch(reader)
     start = now = time.perf_counter_ns()
     order = Order(seed)
     with quiet_collector():
@@ -107,6 +114,7 @@ def take(rigged: Sequence[Rigged], *, until_ns: int, precision: float | None, se
         for place in order.next(range(len(rigged))):
             sampled[place].go()
         round_ns = max(1, time.perf_counter_ns() - start)
+        watch.look()
         for each in sampled:
             each.plan(max(1, (until_ns - start) // round_ns))
         while (now := time.perf_counter_ns()) + round_ns // 2 < until_ns:
@@ -114,8 +122,12 @@ def take(rigged: Sequence[Rigged], *, until_ns: int, precision: float | None, se
                 break
             for place in order.next(range(len(rigged))):
                 sampled[place].go()
+            watch.look()
             if precision is not None:
                 for each in sampled:
                     each.look(precision)
         now = time.perf_counter_ns()
-    return Stretch(start, now, tuple(s for i, each in enumerate(sampled) for s in each.series(i)))
+    series = [s for i, each in enumerate(sampled) for s in each.series(i)]
+    if reader is not None and not math.isnan(watch.labels[0]):
+        series += [Series(i, "throttled", array("d", watch.labels)) for i in range(len(sampled))]
+    return Stretch(start, now, tuple(series))

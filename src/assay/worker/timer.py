@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.plan import Cache
+    from assay.timing.options import ClockReader
     from assay.worker import protocol as say
     from assay.workloads.base import Prepared
 
@@ -36,6 +37,7 @@ class Timer:
         self._labels = tuple(labels)
         self._timed = tuple(wall.Timed(p.call, p.synchronize, p.reports_extras) for p in prepared)
         self._rigged: tuple[Rigged, ...] = ()
+        self._reader: ClockReader | None = None
         self._wanted = False
         self._warm = False
         self._calls_per_sample: tuple[int, ...] | None = None
@@ -52,6 +54,7 @@ class Timer:
         if device.startswith("cuda") and "torch" in sys.modules and not any(p.waits_itself for p in self._prepared):
             options = _options(device, cache, timeout_s)
             on = CudaRig(options.index)
+            self._reader = on.reader()
             named = zip(self._prepared, self._labels, strict=True)
             self._rigged = tuple(replace(on.set_up(Bound(label, p.call), options), beside=None) for p, label in named)
             return tuple(_how(each, options.cache) for each in self._rigged)
@@ -70,7 +73,9 @@ class Timer:
             warm_all([each.instrument for each in self._rigged], share_s * WARMUP_SHARE)
             self._warm = True
         until_ns = begin_ns + int(share_s * 1e9)
-        return stretch.take(self._rigged, until_ns=until_ns, precision=order.precision, seed=order.seed)
+        return stretch.take(
+            self._rigged, until_ns=until_ns, precision=order.precision, seed=order.seed, reader=self._reader
+        )
 
     def _plainly(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> Stretch:
         if self._calls_per_sample is None:
