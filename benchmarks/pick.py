@@ -37,8 +37,8 @@ CONFIGURATIONS, SEED = 48, 1
 JUDGE_ROUNDS, JUDGE_CALLS = 10, 8
 TRIES = {
     ("quiet", "assay.pick"): 20,
-    ("quiet", "triton.autotune"): 5,
-    ("quiet", "triton.autotune with assay.do_bench"): 5,
+    ("quiet", "triton.autotune"): 4,
+    ("quiet", "triton.autotune with assay.do_bench"): 4,
     ("32 CPU hogs", "assay.pick"): 20,
     ("32 CPU hogs", "triton.autotune"): 2,
     ("a co-tenant", "assay.pick"): 20,

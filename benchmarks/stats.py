@@ -1,4 +1,4 @@
-"""How often the statistics are right about noise of known truth, in five families.
+"""How often the statistics are right about noise of known truth: intervals, verdicts, and races between many.
 
 python benchmarks/stats.py run       simulate (minutes, two processes), keep counts and seeds, print the table
 python benchmarks/stats.py verify    compute the table again from the kept counts
@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.stats import simulations
 from tests.stats.noise_families import FAMILIES
+from tests.stats.races import RACE_NOISES, races
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tests.stats.simulations import Outcome
 
 RESULTS = Path(__file__).parent / "results" / "statistics.json"
 WORKERS = 2
@@ -51,39 +50,61 @@ class Question:
         return f"{self.about} | {self.family} | {self.n}"
 
 
-SIMULATE: dict[str, Callable[..., Outcome]] = {
+SIMULATE: dict[str, Callable[..., object]] = {
     "shape": simulations.shapes,
     "fixed": simulations.fixed_intervals,
     "peeked median": simulations.peeked_medians,
     "peeked ratio": simulations.peeked_ratios,
     "A/A": simulations.verdicts,
     "+2 %": simulations.verdicts,
+    "race": races,
 }
-OWN = ", each its own"  # noise that the two of a pair do not share
+OWN = ", each its own"  # noise that the two of a pair, or the candidates of a round, do not share
+EARLY, EARLY_FIRST = ", first look at 16", 16
+FIELDS: dict[str, dict[str, Any]] = {
+    ", all others 2 % behind": {"fields": ("one ahead",)},
+    " of 1 %, all others 10 % behind": {"fields": ("10 % ahead",), "noise": 0.01},
+}
 
 
 def questions() -> list[Question]:
     """Return all that is asked."""
     sized = [Question(about, f, n, 2000) for about in ("shape", "fixed") for f in FAMILIES for n in (100, 300, 1000)]
-    medians = [Question("peeked median", f, LAST, 2000) for f in FAMILIES]
     together = (*FAMILIES, "AR(1) 0.6" + OWN, "two levels" + OWN)
-    paired = [Question(about, f, LAST, 2000) for about in ("peeked ratio", "A/A", "+2 %") for f in together]
-    return medians + paired + sized
+    looked = [
+        Question(about + early, f, LAST, 2000)
+        for early in ("", EARLY)
+        for about, families in (("peeked median", FAMILIES), *((a, together) for a in ("peeked ratio", "A/A", "+2 %")))
+        for f in families
+    ]
+    raced = [
+        Question("race", f, n, 2000) for f in (*RACE_NOISES, "AR(1) 0.6" + OWN, "two levels" + OWN) for n in (3, 30)
+    ]
+    set_up = [Question("race", f"independent{field}", 100, 500) for field in FIELDS]
+    return [*looked, *sized, *raced, *set_up, Question("race", "spikes", 300, 500)]
 
 
-def options(question: Question) -> dict[str, Any]:
-    """Return what the simulation of pairs needs to know beside family and size."""
-    if question.about not in {"peeked ratio", "A/A", "+2 %"}:
-        return {}
-    shared = {"shared": not question.family.endswith(OWN)}
-    return shared if question.about == "peeked ratio" else {"ratio": 1.0 if question.about == "A/A" else 1.02, **shared}
+def options(question: Question) -> tuple[str, dict[str, Any]]:
+    """Return the plain family of a question, and what its simulation needs to know beside it."""
+    family, about = question.family.removesuffix(OWN), question.about.removesuffix(EARLY)
+    chosen: dict[str, Any] = {}
+    if about in {"peeked ratio", "A/A", "+2 %", "race"}:
+        chosen["shared"] = not question.family.endswith(OWN)
+    if about in {"A/A", "+2 %"}:
+        chosen["ratio"] = 1.0 if about == "A/A" else 1.02
+    if about != question.about:
+        chosen["first"] = EARLY_FIRST
+    for field, setting in FIELDS.items():
+        if family.endswith(field):
+            family, chosen = family.removesuffix(field), {**chosen, **setting}
+    return family, chosen
 
 
 def simulate(question: Question, seed: int) -> Kept:
     """Return the outcomes of one chunk of repeats."""
-    family = question.family.removesuffix(OWN)
-    outcome = SIMULATE[question.about](family, question.n, CHUNK, seed, **options(question))
-    return {"seed": seed, "counts": outcome.counts, "stopped_at": outcome.stopped_at, "stretch": outcome.stretch}
+    family, chosen = options(question)
+    outcome = SIMULATE[question.about.removesuffix(EARLY)](family, question.n, CHUNK, seed, **chosen)
+    return {"seed": seed, **vars(outcome)}
 
 
 def run() -> Kept:
@@ -131,7 +152,36 @@ def _line_of_fixed(family: str, counts: Counter[str]) -> tuple[str, str, str]:
     return f"covered (refused {counts['refused']} of {counts.total()})", rate(counts["covered"], given), "93–97"
 
 
+def _lines_of_race(family: str, chunks: list[Kept]) -> list[tuple[str, str, str]]:
+    counts: Counter[str] = Counter()
+    for chunk in chunks:
+        counts.update(chunk["counts"])
+    regrets = [regret / 100 for chunk in chunks for regret in chunk["regrets"]]
+    n, beyond = len(regrets), family == "two levels" + OWN or family.endswith("2 % behind")
+    lines = []
+    for what, names in (("95 % or more", ("0.95",)), ("less", ("0", "0.5", "0.8"))):
+        raced = sum(counts[f"in {name}"] for name in names)
+        if raced:
+            stated = 100 * sum(chunk["stated"].get(name, 0.0) for chunk in chunks for name in names) / raced
+            share = rate(sum(counts[f"right {name}"] for name in names), raced)
+            required = "–" if beyond else f"bound ≥ {stated:.2f}"
+            lines.append(
+                (f"winner within 1 % where {what} is stated ({stated:.2f} on average, {raced})", share, required)
+            )
+    decided = f"decided wrongly (decided {100 * counts['decided'] / n:.0f} %)"
+    lines.append((decided, rate(counts["decided wrongly"], max(counts["decided"], 1)), "–" if beyond else "≤ 5"))
+    lines.append(("the best lost by elimination", rate(counts["lost"], n), "–" if beyond else "≤ 0.25, bound ≤ 1"))
+    stated = sum(chunk["expected_regret"] for chunk in chunks) / n / 100
+    rounds = np.median([count for chunk in chunks for count in chunk["rounds"]])
+    took = f"{rounds:.0f} rounds, {sum(chunk['samples'] for chunk in chunks) / n:.0f} samples"
+    regret = f"{np.median(regrets):.2f}, {np.quantile(regrets, 0.99):.2f} and {max(regrets):.2f}"
+    mean = f"(mean {np.mean(regrets):.2f}, stated {stated:.2f}; {took})"
+    return [*lines, (f"regret: median, 99th percentile and worst {mean}", regret, "–")]
+
+
 def _lines(about: str, family: str, chunks: list[Kept]) -> list[tuple[str, str, str]]:
+    if about == "race":
+        return _lines_of_race(family, chunks)
     counts, stopped_at, stretch = _total(chunks)
     n = counts.total()
     beyond = family == "two levels" + OWN
@@ -146,7 +196,13 @@ def _lines(about: str, family: str, chunks: list[Kept]) -> list[tuple[str, str, 
             what = f"times the fixed-size width when ±0.5 % ({len(stretch)} of {n}, after {np.median(stopped_at):.0f})"
             lines.append((what, size, "≤ 1.8"))
         return lines
-    different, after = counts["faster"] + counts["slower"], f"after {np.median(stopped_at):.0f} pairs"
+    return _lines_of_verdicts(
+        about.removesuffix(EARLY), counts, f"after {np.median(stopped_at):.0f} pairs", beyond=beyond
+    )
+
+
+def _lines_of_verdicts(about: str, counts: Counter[str], after: str, *, beyond: bool) -> list[tuple[str, str, str]]:
+    n, different = counts.total(), counts["faster"] + counts["slower"]
     if about == "A/A":
         unsure = f"(same {100 * counts['same'] / n:.1f} %, unsure {100 * counts['unsure'] / n:.1f} %, {after})"
         return [(f"called different {unsure}", rate(different, n), "–" if beyond else "≤ 1, bound ≤ 2")]

@@ -13,7 +13,15 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "command", [("evidence.py", "verify", "run"), ("startup.py", "verify"), ("stats.py", "verify")], ids=" ".join
+    "command",
+    [
+        ("evidence.py", "verify", "run"),
+        ("startup.py", "verify"),
+        ("stats.py", "verify"),
+        ("clock.py", "verify"),
+        ("pick.py", "verify"),
+    ],
+    ids=" ".join,
 )
 def test_the_published_tables_follow_from_the_kept_samples(command: tuple[str, ...]) -> None:
     program, *arguments = command

@@ -217,7 +217,14 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "cooldown_s": 1.0,
             "seed": 1,
         },
-        Method: {"duration_s": 3.0, "warmup_runs": 0, "benchmark_runs": 1, "precision": 0.02, "timeout_s": 1.0},
+        Method: {
+            "duration_s": 3.0,
+            "warmup_runs": 0,
+            "benchmark_runs": 1,
+            "precision": 0.02,
+            "cache": "warm",
+            "timeout_s": 1.0,
+        },
         Role: {
             "name": "x",
             "subjects": (SUBJECT, SUBJECT),

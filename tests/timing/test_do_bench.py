@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +10,12 @@ import pytest
 
 import assay
 from tests.timing.faking import Known, KnownRig, noisy, nothing
+from tests.timing.tuning import tuned
 
 if TYPE_CHECKING:
-    from tests.timing.faking import VirtualTime
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+    from tests.timing.faking import VirtualTime
 
 
 def summing() -> int:
@@ -105,44 +101,10 @@ def test_a_real_function_takes_some_time() -> None:
     assert 0 < assay.do_bench(summing, warmup=5, rep=20) < 1000
 
 
-TUNED = """
-import json, sys
-import torch, triton, triton.language as tl
-import assay
-
-calls = []
-
-def bench(kernel_call, quantiles):
-    calls.append(quantiles)
-    return assay.do_bench(kernel_call, warmup=1, rep=5, quantiles=quantiles)
-
-@triton.autotune([triton.Config({"BLOCK": block}) for block in (128, 1024)], key=["n"], do_bench=bench)
-@triton.jit
-def add_one(x, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
-
-x = torch.zeros(1024)
-add_one[lambda meta: (triton.cdiv(1024, meta["BLOCK"]),)](x, 1024)
-print(json.dumps({"best": add_one.best_config.kwargs["BLOCK"], "calls": len(calls), "least": x.min().item()}))
-"""
-
-
 def test_as_the_timer_of_tritons_autotuner_it_finds_the_best_configuration(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     pytest.importorskip("torch")
-    (tmp_path / "tuned.py").write_text(TUNED)
-    done = subprocess.run(
-        [sys.executable, "tuned.py"],
-        cwd=tmp_path,
-        env={**os.environ, "TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = tuned(tmp_path, "cpu", elements=1024, smaller_block=128, TRITON_INTERPRET="1")
     # Interpreted, a program costs far more than an element: one program beats eight.
     assert (told["best"], told["calls"]) == (1024, 2)
     assert told["least"] >= 1

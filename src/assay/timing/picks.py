@@ -47,8 +47,8 @@ class Saved(Value):
 def save(
     pick: Pick, workload: str, shape: Params | None = None, *, gpu: str | None = None, driver: str | None = None
 ) -> Saved:
-    """Keep a pick; one for the same place is replaced. Without ``gpu`` and ``driver``, those of this machine."""
-    place = _place(workload, shape, gpu, driver)
+    """Keep a pick; one for the same place is replaced. Without ``gpu`` and ``driver``, those it was made on."""
+    place = _place(workload, shape, gpu, driver, pick.device)
     saved = Saved(
         place=place,
         winner=pick.winner,
@@ -67,16 +67,28 @@ def save(
 
 
 def lookup(
-    workload: str, shape: Params | None = None, *, gpu: str | None = None, driver: str | None = None
+    workload: str,
+    shape: Params | None = None,
+    *,
+    gpu: str | None = None,
+    driver: str | None = None,
+    device: str | None = None,
 ) -> Saved | None:
-    """Return the pick kept for a place; null where there is none."""
-    path = _path(_place(workload, shape, gpu, driver))
+    """Return the pick kept for a place; null where there is none. ``device`` is one of this machine: cpu, cuda:1."""
+    path = _path(_place(workload, shape, gpu, driver, device))
     return _read(path) if path.exists() else None
 
 
-def forget(workload: str, shape: Params | None = None, *, gpu: str | None = None, driver: str | None = None) -> bool:
+def forget(
+    workload: str,
+    shape: Params | None = None,
+    *,
+    gpu: str | None = None,
+    driver: str | None = None,
+    device: str | None = None,
+) -> bool:
     """Remove the pick kept for a place; return whether there was one."""
-    path = _path(_place(workload, shape, gpu, driver))
+    path = _path(_place(workload, shape, gpu, driver, device))
     if not path.exists():
         return False
     durable.remove(path)
@@ -89,21 +101,24 @@ def everything() -> list[Saved]:
     return sorted(found, key=lambda saved: saved.saved_at, reverse=True)
 
 
-def _place(workload: str, shape: Params | None, gpu: str | None, driver: str | None) -> Place:
-    here_gpu, here_driver = ("", "") if gpu is not None and driver is not None else _here()
+def _place(
+    workload: str, shape: Params | None, gpu: str | None, driver: str | None, device: str | None = None
+) -> Place:
+    here_gpu, here_driver = ("", "") if gpu is not None and driver is not None else _here(device)
     try:
         return Place(workload=workload, shape=dict(shape or {}), gpu=gpu or here_gpu, driver=driver or here_driver)
     except ValidationError as error:
         raise BadInput(f"That is no place for a pick: {first_problem(error)}.") from None
 
 
-def _here() -> tuple[str, str]:
-    """Return the name of this machine's first GPU and its driver; without one, its CPU's cores."""
+def _here(device: str | None) -> tuple[str, str]:
+    """Return the name of a GPU of this machine and its driver, the first without a device; or its CPU's cores."""
     from assay.machine.detect import detect
 
     machine = detect()
-    if machine.gpus:
-        return machine.gpus[0].name, machine.driver or "unknown"
+    number = int((device or "cuda:0").partition(":")[2] or 0)
+    if device != "cpu" and number < len(machine.gpus):
+        return machine.gpus[number].name, machine.driver or "unknown"
     return f"cpu, {len(machine.cores)} cores", "none"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 READY_US: dict[Cache, float] = {"cold": 60.0, "warm": 15.0}
 """What comes with each call of a batch: the cache overwritten, stamps, and its share of the references."""
 
-FEWEST_CALLS, MOST_CALLS = 2, 32
+FEWEST_CALLS, FEWEST_OF_LONG, MOST_CALLS = 2, 4, 32
+LONG_US, VERY_LONG_US = 120.0, 1_000.0
 
 
 def calls_in_a_batch(call_us: float, state: Cache, batch_us: float) -> int:
-    """Return how many calls make a batch of about so many microseconds, from what one takes."""
-    return max(FEWEST_CALLS, min(MOST_CALLS, int(batch_us / (call_us + READY_US[state]))))
+    """Return how many calls make a batch of about so many microseconds, from what one takes; of long ones, few."""
+    if call_us > LONG_US:
+        return FEWEST_CALLS if call_us > VERY_LONG_US else FEWEST_OF_LONG
+    return min(MOST_CALLS, int(batch_us / (call_us + READY_US[state])))
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class CudaRig:
 
         bench = self._bench
         first = first_calls(bound, lambda: bench.finish(options.limit_s), options.limit_s, options.setup)
-        allows = found.find_out(bench, bound.call, steady=first.steady, limit_s=options.limit_s)
+        allows = found.find_out(bench, bound.call, options.setup, steady=first.steady, limit_s=options.limit_s)
         method, why = found.choose(allows, options.method)
         if allows.operations == 0:
             return wall_only(bound, options, first, why=why)
@@ -145,7 +149,7 @@ class CudaRig:
         if method == "trace":
             return rigged
         clock = GraphClock(bench, work) if method == "graph" else QueueClock(bench, work)
-        error_us = bench.known.error_us
+        error_us = bench.known.error_us[method]
         if work.operations == 1:
             return replace(rigged, instrument=clock, error_us=error_us)
         beside = rigged.instrument if "busy" in options.times and options.method == "auto" else None
@@ -174,7 +178,9 @@ def _glance(uuid: str) -> ClockReader | None:
     from assay.machine.glance import Glance
 
     with contextlib.suppress(MachineCannot):
-        return Glance(uuid)
+        glance = Glance(uuid)
+        atexit.register(glance.close)
+        return glance
     return None
 
 

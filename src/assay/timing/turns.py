@@ -72,9 +72,11 @@ class Blaming:
         self._name = name
 
     def take(self) -> Batch:
-        """Take the next samples."""
+        """Take the next samples; how many calls make one may be known only then."""
         with blamed(self._name):
-            return self._instrument.take()
+            batch = self._instrument.take()
+        self.calls_per_sample = self._instrument.calls_per_sample
+        return batch
 
     def close(self) -> None:
         """Give back what is held on the device."""

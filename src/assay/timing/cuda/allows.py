@@ -40,9 +40,14 @@ class Allows:
     copies: int = 0
 
 
-def find_out(bench: Bench, call: Call, *, steady: bool, limit_s: float) -> Allows:
-    """Make a call behind a closed gate, and capture one; ``steady`` says that every call does the same."""
+def find_out(bench: Bench, call: Call, setup: Call | None, *, steady: bool, limit_s: float) -> Allows:
+    """Make a call behind a closed gate, and capture one, each after its setup, which stands in every batch too.
+
+    ``steady`` says that every call does the same.
+    """
+    prepare = setup or _nothing
     with bench.torch.cuda.stream(bench.stream), bench.gate.closed(bench.handle, GATE_MOST_NS) as gate:
+        prepare()
         call()
         waits = gate.passed
     bench.wait(limit_s)
@@ -53,6 +58,8 @@ def find_out(bench: Bench, call: Call, *, steady: bool, limit_s: float) -> Allow
     seen: list[Captured] = []
 
     def body() -> None:
+        prepare()
+        seen.append(captured(bench.handle))
         call()
         seen.append(captured(bench.handle))
 
@@ -65,9 +72,9 @@ def find_out(bench: Bench, call: Call, *, steady: bool, limit_s: float) -> Allow
     return Allows(
         waits=False,
         captures=True,
-        operations=seen[0].operations,
-        branches=seen[0].branches,
-        copies=seen[0].copies,
+        operations=seen[1].operations - seen[0].operations,
+        branches=seen[1].branches,
+        copies=seen[1].copies - seen[0].copies,
     )
 
 
@@ -80,7 +87,7 @@ def choose(allows: Allows, wanted: Method | Literal["auto"]) -> tuple[Method, st
     best, why = _best(allows)
     if wanted in {"auto", best}:
         return best, why if wanted == "auto" else "asked for"
-    if wanted == "graph":
+    if wanted == "graph" and not allows.captures:
         raise BadInput(f"This call cannot be held in a graph: {allows.refusal}. Use method='auto'.")
     if wanted == "queue" and allows.waits:
         raise BadInput("This call waits for the GPU, so it cannot be queued. Use method='auto'.")
@@ -97,3 +104,7 @@ def _best(allows: Allows) -> tuple[Method, str]:
     if not allows.waits:
         return "queue", f"it cannot be captured ({allows.refusal}) and can be queued"
     return "trace", "it waits for the GPU itself, so that it can be neither captured nor queued"
+
+
+def _nothing() -> None:
+    """Do nothing."""

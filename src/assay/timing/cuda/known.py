@@ -11,7 +11,7 @@ REFERENCE_NS = 2_000
 
 REFERENCE_THREADS = 128
 
-ERROR_US = 0.3
+ERROR_US = {"graph": 0.3, "queue": 0.6}
 """How far a time by stamps may be from the activity trace's, on top of noise: as seen on H200s (docs/evidence.md)."""
 
 
@@ -25,7 +25,7 @@ class Known(Value):
         description="What it says a reference takes, by kind and cache: 'wide cold'."
     )
     boundary_us: dict[str, float] = Field(description="Between two operations, by method and cache: 'graph cold'.")
-    error_us: float = Field(description="How far a time may be off, on top of its interval.")
+    error_us: dict[str, float] = Field(description="How far a time may be off, on top of its interval, by method.")
 
 
 ASSUMED = Known(
@@ -34,6 +34,6 @@ ASSUMED = Known(
     empty_us=0.6,
     reference_us={"spin cold": 2.6, "spin warm": 2.6, "wide cold": 3.4, "wide warm": 3.0},
     boundary_us={f"{method} {cache}": 0.0 for method in ("graph", "queue") for cache in ("cold", "warm")},
-    error_us=2 * ERROR_US,
+    error_us={method: 2 * error_us for method, error_us in ERROR_US.items()},
 )
 """Where there is no trace to learn from: what H200s show, with twice the error."""

@@ -85,3 +85,8 @@ class Slots:
     def read(self, count: int) -> Stamps:
         """Return what the first slots say, once they are fetched."""
         return read(self._words[:count])
+
+    def first(self) -> tuple[int, int, int]:
+        """Return the stamp that begins the first slot, once it is fetched: nanoseconds, cycles, multiprocessor."""
+        ns, cycles, multiprocessor = self._words[0, :3].tolist()
+        return ns, cycles, multiprocessor & 0xFFFFFFFF
