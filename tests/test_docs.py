@@ -1,9 +1,13 @@
-"""Every command that the documents show works as shown, shortened."""
+"""Every command that the documents show works as shown, shortened, and so does every example in Python."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +33,8 @@ def shortened(command: str) -> list[str]:
     import shlex
 
     words = shlex.split(command)[1:]
+    if words[0] == "time":
+        return [*words, "--budget", "0.3"]
     if words[0] != "run" or "--dry-run" in words:
         return words
     quick = ["--duration", "0.3", "--repeat", "1", "--restarts", "1"]
@@ -43,6 +49,38 @@ def test_every_command_in_the_documents_works(document: Path, assay: Assay, work
     for command in dict.fromkeys(commands(document)):
         ran = assay(*shortened(command))
         assert ran.code == 0, f"{command}: {ran.err}"
+
+
+def examples(document: Path) -> list[str]:
+    """Return a document's examples in Python, each a whole program."""
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def missing(example: str) -> list[str]:
+    """Return the modules that an example imports and that are not installed here."""
+    modules = re.findall(r"^(?:import|from) (\w+)", example, re.MULTILINE)
+    return [module for module in modules if importlib.util.find_spec(module) is None]
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if examples(d)], ids=lambda path: path.name)
+def test_every_example_in_python_works(document: Path, assay: Assay, workplace: Path) -> None:
+    assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+    for number, example in enumerate(examples(document)):
+        if missing(example):
+            continue
+        file = workplace / f"test_example_{number}.py"
+        file.write_text(example, encoding="utf-8")
+        how = ("-m", "pytest", "-q", "-p", "no:cacheprovider") if "def test_" in example else ()
+        ran = subprocess.run(
+            [sys.executable, *how, file],
+            cwd=workplace,
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=110,
+        )
+        assert ran.returncode == 0, f"{example}: {ran.stdout}{ran.stderr}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -17,20 +17,34 @@ if TYPE_CHECKING:
     from assay.core.results import Estimate, Finding, Findings, Record
     from assay.machine.detect import detect
     from assay.machine.model import Machine
+    from assay.monitor.monitor import Monitor
+    from assay.monitor.older import GPUMonitor, GPUStats
     from assay.store.runs import RunFolder
+    from assay.timing import picks
+    from assay.timing.compare import compare
+    from assay.timing.do_bench import do_bench
+    from assay.timing.measure import measure
+    from assay.timing.pick import pick
+    from assay.timing.values import Comparison, Measurement, Pick
 
 __all__ = [
     "AssayError",
     "BadInput",
     "Block",
+    "Comparison",
     "Done",
     "Estimate",
     "Finding",
     "Findings",
+    "GPUMonitor",
+    "GPUStats",
     "GateSaysNo",
     "Machine",
     "MachineCannot",
+    "Measurement",
+    "Monitor",
     "Page",
+    "Pick",
     "Record",
     "Role",
     "RunFolder",
@@ -39,7 +53,12 @@ __all__ = [
     "Trial",
     "TrialFailed",
     "__version__",
+    "compare",
     "detect",
+    "do_bench",
+    "measure",
+    "pick",
+    "picks",
 ]
 
 _HOMES = {
@@ -49,11 +68,23 @@ _HOMES = {
     "assay.core.results": ("Estimate", "Finding", "Findings", "Record"),
     "assay.machine.detect": ("detect",),
     "assay.machine.model": ("Machine",),
+    "assay.monitor.monitor": ("Monitor",),
+    "assay.monitor.older": ("GPUMonitor", "GPUStats"),
     "assay.store.runs": ("RunFolder",),
+    "assay.timing.compare": ("compare",),
+    "assay.timing.do_bench": ("do_bench",),
+    "assay.timing.measure": ("measure",),
+    "assay.timing.pick": ("pick",),
+    "assay.timing.values": ("Comparison", "Measurement", "Pick"),
 }
 
 
+_MODULES = {"picks": "assay.timing.picks"}
+
+
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     for module, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(module), name)

@@ -11,26 +11,23 @@ incomplete is measured anew as a whole. The same records give the same step, so 
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from assay.core.errors import Stopped
 from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
 from assay.core.results import Record, Window
+from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
 
     from assay.core.page import Page
     from assay.core.plan import Trial
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
 
 FLOOR_US = 20.0
 """Reading the clock around a single call costs it up to 0.3 µs: over one percent of anything shorter."""
-
-_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Progress(Protocol):
@@ -188,20 +183,3 @@ def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
         )
         for (role, subject, quantity), restarts in grouped.items()
     )
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """Turn the first Ctrl-C, SIGTERM or hang-up into `Stopped`; further ones do not disturb the cleaning up."""
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape the signal module wants
-        for each in _ENDING_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise Stopped(f"Stopped by {signal.Signals(number).name}")
-
-    before = {each: signal.signal(each, stop) for each in _ENDING_SIGNALS}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

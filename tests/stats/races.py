@@ -76,15 +76,16 @@ class Races:
     """What came of races: how often each thing happened, and what was stated of what.
 
     ``stated`` adds up the stated probabilities in each bin of them, ``counts`` has "in 0.95" for the races in a bin and
-    "right 0.95" for those whose winner was within the tolerance. Regrets are in hundredths of a percent.
+    "right 0.95" for those whose winner was within the tolerance. Regrets are in hundredths of a percent, the expected
+    ones added up, as are the samples.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     stated: dict[str, float] = field(default_factory=dict)
     regrets: list[int] = field(default_factory=list)
-    expected_regrets: list[int] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)
+    expected_regret: float = 0.0
+    samples: int = 0
 
 
 def race(
@@ -138,6 +139,6 @@ def _count(outcome: Races, done: Race, truth: Samples, samples: int) -> None:
     outcome.counts["decided wrongly"] += done.decided and not right
     outcome.counts["lost"] += not right and int(np.argmin(truth)) not in done.contenders
     outcome.regrets.append(round(1e4 * math.expm1(behind)))
-    outcome.expected_regrets.append(round(1e4 * standing.expected_regret))
-    outcome.rounds.append(len(done.logs))
-    outcome.samples.append(samples)
+    outcome.rounds.append(len(done.rows))
+    outcome.expected_regret += 1e4 * standing.expected_regret
+    outcome.samples += samples

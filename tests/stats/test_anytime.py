@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.stats.anytime import decide, interval_at, looks
+from assay.stats.anytime import SMALL, SMALL_SHARE, decide, interval_at, looks
 from assay.stats.intervals import median_interval
 from tests.stats.chances import at_most
 from tests.stats.noise_families import FAMILIES, Family, draw
 from tests.stats.simulations import peeked_medians, peeked_ratios
+
+if TYPE_CHECKING:
+    from assay.stats.anytime import Estimand
 
 REPEATS = 200
 
@@ -23,6 +27,19 @@ def test_the_median_is_missed_at_any_look_in_at_most_five_percent(family: Family
     outcome = peeked_medians(family, 550, REPEATS, seed=1, precision=0.01)
     assert outcome.counts["missed"] <= at_most(0.05, REPEATS)
     assert max(outcome.stretch, default=0.0) <= 1.8
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_median_is_not_missed_more_often_when_the_first_look_is_at_16(family: Family) -> None:
+    outcome = peeked_medians(family, 550, REPEATS, seed=1, precision=0.01, first=16)
+    assert outcome.counts["missed"] <= at_most(0.05, REPEATS)
+    assert min(outcome.stopped_at, default=SMALL) >= 32  # ±1 % of noise of 3 % takes more
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_mean_log_ratio_is_not_missed_more_often_when_the_first_look_is_at_16(shared: bool) -> None:
+    counts = peeked_ratios("AR(1) 0.6", 1000, REPEATS, seed=2, shared=shared, first=16).counts
+    assert counts["missed"] <= at_most(0.05, REPEATS)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -82,3 +99,27 @@ def test_two_levels_are_never_enough() -> None:
     row = draw("two levels", np.random.default_rng(7), 1, 4000)[0][0]
     assert interval_at(row, looks()[-1]) is None
     assert decide(row, looks()[-1], 0.5) == "more"
+
+
+def test_small_looks_get_a_part_of_the_error_and_large_ones_are_hardly_wider_for_it() -> None:
+    row, plan = draw("independent", np.random.default_rng(8), 1, 4000)[0][0], looks(16, 4000)
+    assert sum(look.share for look in plan if look.n < SMALL) == pytest.approx(SMALL_SHARE)
+    peeking, fixed = interval_at(row, plan[-1]), median_interval(row)
+    assert peeking is not None
+    assert fixed is not None
+    assert (peeking[1] - peeking[0]) / (fixed[1] - fixed[0]) <= 1.75
+
+
+def test_sixteen_samples_of_little_noise_are_enough() -> None:
+    rows = 1 + 0.1 * (draw("independent", np.random.default_rng(9), 50, 16)[0] - 1)  # noise of 0.3 %
+    enough = [decide(row, looks(16, 4000)[0], 0.015) for row in rows]
+    assert enough.count("enough") >= 45
+
+
+@pytest.mark.parametrize("estimand", ["median", "mean"])
+def test_a_few_samples_that_happen_to_balance_are_not_taken_for_precise(estimand: Estimand) -> None:
+    """Signs that alternate stray less than chance; of sixteen, that is chance."""
+    row = np.tile([1.01, 0.99], 8)
+    interval = interval_at(row, looks(16, 4000)[0], estimand=estimand)
+    assert interval is not None
+    assert interval[1] - interval[0] > 0.02

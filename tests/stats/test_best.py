@@ -64,7 +64,7 @@ def test_the_best_is_hardly_ever_lost_and_a_decision_seldom_wrong(family: RaceNo
 def test_the_regret_is_small_and_not_stated_much_smaller_than_it_is(family: RaceNoise) -> None:
     outcome = simulated(family)
     assert np.median(outcome.regrets) <= 50  # hundredths of a percent
-    assert np.mean(outcome.regrets) <= 1.2 * np.mean(outcome.expected_regrets)
+    assert sum(outcome.regrets) <= 1.2 * outcome.expected_regret
 
 
 @pytest.mark.parametrize("count", [2, 20])
@@ -105,14 +105,26 @@ def test_equally_fast_ones_are_decided_together() -> None:
     assert all(place.low is not None and place.low > -0.01 for place in done.standing().ranking)
 
 
+def test_what_decides_a_race_is_what_the_ranking_says() -> None:
+    """Two that are equally fast, after many others have left."""
+    running, rng = Race.start(40), np.random.default_rng(16)
+    while not running.decided:
+        strays = np.exp(0.01 * rng.standard_normal(40))
+        running = running.after({c: (10.0 if c < 2 else 15.0) * strays[c] for c in running.contenders})
+    assert running.contenders == (0, 1)
+    places = running.standing().ranking
+    assert all(place.low is not None and place.low > 1 / 1.01 - 1 for place in places)
+    assert all(place.low is not None and place.low > 0.2 for place in places[2:])
+
+
 def test_a_lower_tolerance_takes_more_rounds() -> None:
     rows = noisy_rounds(9, [10.0] * 3, 400, noise=0.01)
     took = []
     for tolerance in (0.05, 0.01):
         running = Race.start(3, tolerance=tolerance)
         while not running.decided:
-            running = running.after(dict(enumerate(rows[len(running.logs)])))
-        took.append(len(running.logs))
+            running = running.after(dict(enumerate(rows[len(running.rows)])))
+        took.append(len(running.rows))
     assert took[0] < took[1] < 400
 
 
@@ -152,7 +164,7 @@ def test_what_slows_whole_rounds_does_not_matter(seed: int) -> None:
     assert here.probability == pytest.approx(there.probability, abs=0.02)
     for one, other in zip(here.ranking, there.ranking, strict=True):
         assert one.candidate == other.candidate
-        assert one.behind == pytest.approx(other.behind, abs=0.01)
+        assert one.behind == pytest.approx(other.behind, abs=0.02)
 
 
 @settings(deadline=None, max_examples=40)

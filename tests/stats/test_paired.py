@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from assay.stats.anytime import looks
 from assay.stats.paired import compare_at, judge, log_ratios
+from assay.stats.shape import two_levels
 from tests.stats.chances import at_least, at_most
-from tests.stats.noise_families import FAMILIES, Family, pairs
+from tests.stats.noise_families import FAMILIES, Family, pairs, pairs_of_own_memory
 from tests.stats.simulations import verdicts
 
 REPEATS = 150
@@ -74,6 +75,25 @@ def test_a_ratio_that_switches_between_two_levels_is_not_judged() -> None:
     found = compare_at(first, second, looks(last=400)[-1])
     assert (found.verdict, found.low, found.high) == ("unsure", None, None)
     assert found.reason == "the ratio switches between two levels"
+
+
+def test_clocks_that_switch_independently_of_each_other_are_seldom_called_a_difference() -> None:
+    counts = verdicts("two levels", 1000, REPEATS, seed=6, ratio=1.0, shared=False).counts
+    assert counts["faster"] + counts["slower"] <= at_most(0.05, REPEATS)
+    assert counts["unsure"] >= at_least(0.9, REPEATS)
+
+
+def test_a_side_that_switches_by_itself_is_named_as_the_reason() -> None:
+    first, second = (side[0] for side in pairs_of_own_memory("two levels", np.random.default_rng(7), 1, 1000, 1.0))
+    found = compare_at(first, second, looks(last=1000)[-1])
+    assert (found.verdict, found.low, found.high) == ("unsure", None, None)
+    assert found.reason == "one of the two switches between levels by itself"
+
+
+def test_a_clock_that_both_share_does_not_keep_them_from_being_judged() -> None:
+    first, second = (side[0] for side in pairs("two levels", np.random.default_rng(8), 1, 1000, 1.05))
+    assert two_levels(first) is not None
+    assert compare_at(first, second, looks(last=1000)[-1]).verdict == "slower"
 
 
 def test_too_few_pairs_are_not_judged() -> None:

@@ -18,7 +18,7 @@ from assay.reports.terminal_figures import print_figure
 from assay.reports.wording import MARKS, WARNING_DETAIL, one_line, row_tones, visible, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from assay.core.page import Element, Page, Tone
     from assay.reports.grid import Kind
@@ -43,11 +43,16 @@ _ASCII = str.maketrans(
 
 def print_page(page: Page, console: Console) -> None:
     """Print a page; an output that cannot take every letter gets the nearest ones."""
+    spelled(console, lambda target: _print(page, target))
+
+
+def spelled(console: Console, draw: Callable[[Console], None]) -> None:
+    """Draw on a console; on one that cannot take every letter, with the nearest ones."""
     if console.encoding.lower().startswith("utf"):
-        _print(page, console)
+        draw(console)
         return
     buffer = io.StringIO()
-    _print(page, Console(file=buffer, width=console.width, color_system=None))
+    draw(Console(file=buffer, width=console.width, color_system=None))
     plain = buffer.getvalue().translate(_ASCII)
     console.out(plain.encode(console.encoding, "replace").decode(console.encoding), end="", highlight=False)
 

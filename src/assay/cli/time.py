@@ -1,0 +1,155 @@
+"""``assay time``: how long a call of a function or a workload takes, or which of several is faster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import Duration, Fraction, verb
+from assay.core.errors import BadInput, Stopped, TrialFailed
+
+if TYPE_CHECKING:
+    from assay.core.plan import Subject
+    from assay.worker.wish import Timed, Wish
+
+TAIL_LINES = 10
+
+
+@verb("time")
+@click.argument("targets", metavar="TARGET...", nargs=-1)
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the targets.")
+@click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: the GPU where a target uses one]")
+@click.option("--cache", type=click.Choice(["cold", "warm"]), help="Of a GPU, before each call.  [default: cold]")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "graph", "queue", "trace", "wall"]),
+    default="auto",
+    show_default=True,
+    help="How calls on a GPU are timed.",
+)
+@click.option("--precision", type=Fraction(), help="Of one target: enough is ± so much.  [default: 1%]")
+@click.option("--budget", type=Duration(), default="10", show_default=True, help="Seconds at most, about.")
+@click.option("--by", type=click.Choice(["busy", "span", "call"]), help="Of several targets: the time that decides.")
+@click.option("--min-effect", type=Fraction(), help="Of several: what differs by less is the same.  [default: 1%]")
+@click.option("--limit", type=Duration(), default="60", show_default=True, help="Seconds that a single call may take.")
+@click.option("--lock-clock", type=click.IntRange(1), metavar="MHZ", help="Hold the GPU's clock meanwhile.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Time a function or a workload; given several, find out which is faster than the first.
+
+    A TARGET is file.py:function, package.module:function, or a workload such as softmax or softmax@numpy.
+
+    \b
+    assay time path/to/file.py:function
+    assay time old.py:work new.py:work
+    assay time softmax --device cpu --param rows=4096
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    timed, printed = carry_out(build(targets, given))
+    show(timed, as_json=as_json)
+    if printed:
+        said = f"it printed {printed:,} bytes while it was timed: they are not shown, and printing is part of its time"
+        click.echo(f"note: {said}", err=True)
+    return 0
+
+
+def build(targets: tuple[str, ...], given: dict[str, Any]) -> Wish:
+    """Return what is wished for; what makes no sense is said here."""
+    from assay.timing.options import PRECISION
+    from assay.worker.wish import Wish
+
+    if not targets:
+        raise BadInput("Nothing to time: name a file.py:function, or a workload (`assay list` shows them).")
+    several = len(targets) > 1
+    if several and given["precision"] is not None:
+        raise BadInput("--precision is for one target; --min-effect says what difference between several counts.")
+    if not several and (given["by"] is not None or given["min_effect"] is not None):
+        raise BadInput("--by and --min-effect are for comparing; name a second target.")
+    chosen, device = subjects(targets, given["params"], given["device"])
+    return Wish(
+        subjects=chosen,
+        device=device,
+        cache=given["cache"],
+        method=given["method"],
+        precision=given["precision"] or PRECISION,
+        budget_s=given["budget"],
+        by=given["by"],
+        minimum_effect=given["min_effect"] or 0.01,
+        limit_s=given["limit"],
+        lock_mhz=given["lock_clock"],
+        seed=given["seed"],
+    )
+
+
+def subjects(
+    targets: tuple[str, ...], params: tuple[str, ...], device: str | None
+) -> tuple[tuple[Subject, ...], str | None]:
+    """Return what the targets mean, and the device; functions alone may leave that to be found out."""
+    from assay.cli.run import parameter
+    from assay.workloads import registry
+    from assay.workloads.function import is_function_spec
+
+    if device is None and not all(map(is_function_spec, targets)):
+        device = device_for_workloads()
+    kind = (device or "cpu").partition(":")[0]
+    if kind not in {"cpu", "cuda"}:
+        raise BadInput(f"--device is cpu, cuda or cuda:N, not {device!r}.")
+    named = dict(parameter(text) for text in params)
+    return tuple(registry.subject(target, device_kind=kind, given=named) for target in targets), device
+
+
+def device_for_workloads() -> str:
+    """Return the GPU where there is one and PyTorch to use it with, otherwise the CPU."""
+    from importlib.util import find_spec
+
+    from assay.machine import nvidia
+
+    return "cuda" if find_spec("torch") is not None and nvidia.look().gpus else "cpu"
+
+
+def carry_out(wish: Wish) -> tuple[Timed, int]:
+    """Have a wish fulfilled in a process of its own; return what came out, and how many bytes were printed by it."""
+    from assay.cli import show as screen
+    from assay.core.guardian import Guardian
+    from assay.core.stopping import stop_on_signals
+    from assay.launch.once import Once
+    from assay.reports.waiting import WaitingLine
+
+    line = WaitingLine(screen.console(stderr=True), wish.budget_s)
+    with stop_on_signals(), Guardian(), Once(wish) as once:
+        try:
+            return once.wait(line), once.printed
+        except TrialFailed:
+            line.close()
+            print_tail(once.tail)
+            raise
+        except Stopped as error:
+            raise Stopped(f"{error}; nothing was measured.") from None
+        finally:
+            line.close()
+
+
+def print_tail(tail: str) -> None:
+    """Show the end of what a failed target printed."""
+    from assay.reports.wording import visible
+
+    for text in visible(tail).splitlines()[-TAIL_LINES:]:
+        click.echo(f"  | {text}", err=True)
+
+
+def show(timed: Timed, *, as_json: bool) -> None:
+    """Put the result before the user."""
+    from assay.cli import show as screen
+    from assay.core.values import SCHEMA_VERSION
+    from assay.reports.timed import print_comparison, print_measurement
+
+    if as_json:
+        told = {"schema": SCHEMA_VERSION, **timed.model_dump(mode="json", exclude={"kind"})}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    if timed.measurement is not None:
+        print_measurement(timed.measurement, screen.console(stderr=False))
+    if timed.comparison is not None:
+        print_comparison(timed.comparison, screen.console(stderr=False))

@@ -1,0 +1,136 @@
+"""A measurement or a comparison in a terminal: a small table, and how it came about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table as RichTable
+from rich.text import Text as Words
+
+from assay.core.units import format_time
+from assay.reports.grid import Grid, print_grid
+from assay.reports.numbers import DASH
+from assay.reports.terminal import STYLES, spelled
+from assay.reports.wording import MARKS, one_line, visible
+from assay.timing.wording import MEANING, clock_text, count_text, percent_text, precision_text, took_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from assay.core.page import Tone
+    from assay.core.results import Estimate
+    from assay.reports.grid import Kind
+    from assay.timing.values import Compared, Comparison, Measurement
+
+_TONES: Mapping[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain", "unsure": "unsure"}
+Facts = list[tuple[str, str]]
+
+
+def print_measurement(measurement: Measurement, console: Console) -> None:
+    """Print the times of a call, each with its interval, and how they were obtained."""
+    spelled(console, lambda target: _measurement(measurement, target))
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print which functions are faster than the first, and how that was found out."""
+    spelled(console, lambda target: _comparison(comparison, target))
+
+
+def _measurement(measurement: Measurement, console: Console) -> None:
+    _title(f"{measurement.name} on {measurement.device}, {measurement.cache} cache", console)
+    rows: list[tuple[str, ...]] = []
+    styles = []
+    for quantity, meaning in MEANING.items():
+        estimate: Estimate | None = getattr(measurement, quantity)
+        if estimate is not None:
+            rows.append((quantity.removesuffix("_us"), *_told(estimate), meaning))
+            styles.append("bold" if quantity == measurement.decisive else "")
+    kinds: tuple[Kind, ...] = ("text", "number", "number", "number", "text")
+    _table(("time", "median", "±", "interval", "what it is"), kinds, rows, styles, console)
+    facts = [
+        ("precision", f"{precision_text(measurement)}, with 95 % confidence"),
+        ("samples", f"{measurement.samples:,} in {took_text(measurement)}"),
+        ("method", f"{measurement.method}: {measurement.why}"),
+    ]
+    if measurement.operations is not None and measurement.operations > 1:
+        facts.append(("a call is", f"{measurement.operations} kernels, copies and fills"))
+    if measurement.instrument_error_us is not None:
+        facts.append(("instrument", f"good to ±{format_time(measurement.instrument_error_us)}, on top of the interval"))
+    clock = clock_text(measurement.clock)
+    if clock:
+        cycles = f", {measurement.cycles.value:,.0f} cycles" if measurement.cycles is not None else ""
+        facts.append(("clock", f"{clock}{cycles}"))
+    _facts(facts, measurement.notes, console)
+
+
+def _comparison(comparison: Comparison, console: Console) -> None:
+    quantity = comparison.quantity.removesuffix("_us")
+    many = count_text(1 + len(comparison.others), "function")
+    _title(f"{many} in turns on {comparison.device}, {comparison.cache} cache", console)
+    rows: list[tuple[str, ...]] = [(comparison.first, *_told(comparison.first_us)[:2], "1", "", "the first")]
+    rows += [_row(other) for other in comparison.others]
+    tones: list[Tone] = ["plain", *(_TONES[other.verdict] for other in comparison.others)]
+    kinds: tuple[Kind, ...] = ("text", "number", "number", "number", "number", "text")
+    heads = ("function", quantity, "±", "ratio", "interval", "verdict")
+    marks = tuple(f"{MARKS[tone] or ' '} " for tone in tones)
+    _table(heads, kinds, rows, [STYLES[tone] for tone in tones], console, marks=marks)
+    methods = sorted(set(comparison.methods.values()))
+    facts = [
+        ("compared by", f"{quantity}, {MEANING[comparison.quantity]}; method {' and '.join(methods)}"),
+        ("rounds", f"{comparison.pairs:,} in {took_text(comparison)}, {comparison.stopped}"),
+        ("the same", f"what differs by less than {percent_text(comparison.minimum_effect)}"),
+    ]
+    clock = clock_text(comparison.clock)
+    facts += [("clock", clock)] if clock else []
+    reasons = [f"{other.name}: {other.reason}" for other in comparison.others if other.reason]
+    _facts(facts, (*reasons, *comparison.notes), console)
+
+
+def _row(other: Compared) -> tuple[str, ...]:
+    within = DASH if other.low is None or other.high is None else f"{other.low:.4g} {DASH} {other.high:.4g}"
+    return (other.name, *_told(other.time_us)[:2], f"{other.ratio:.4g}", within, other.verdict)
+
+
+def _told(estimate: Estimate) -> tuple[str, str, str]:
+    """Return an estimate's value, its relative half-width and its interval."""
+    half = estimate.relative_half_width
+    if half is None or estimate.low is None or estimate.high is None:
+        return format_time(estimate.value), DASH, DASH
+    low, high = format_time(estimate.low), format_time(estimate.high)
+    if low.split()[-1] == high.split()[-1]:
+        low = low.split()[0]
+    return format_time(estimate.value), percent_text(half), f"{low} {DASH} {high}"
+
+
+def _title(text: str, console: Console) -> None:
+    console.print(Words(one_line(text), style="bold"))
+    console.print()
+
+
+def _table(
+    heads: tuple[str, ...],
+    kinds: tuple[Kind, ...],
+    rows: list[tuple[str, ...]],
+    styles: list[str],
+    console: Console,
+    *,
+    marks: tuple[str, ...] = (),
+) -> None:
+    cells = tuple(
+        tuple(Words(visible(cell), style=style) for cell in row) for row, style in zip(rows, styles, strict=True)
+    )
+    print_grid(Grid(heads, kinds, cells, marks), console)
+
+
+def _facts(facts: Facts, notes: tuple[str, ...], console: Console) -> None:
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(Words(name), Words(visible(value)))
+    for note in notes:
+        grid.add_row(Words("note", style="yellow"), Words(visible(note)))
+    console.print()
+    console.print(grid)

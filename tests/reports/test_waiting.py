@@ -1,0 +1,49 @@
+"""One line while something is timed: what is being done, and for how long at most."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from assay.reports.waiting import WaitingLine
+from assay.worker.wish import Begins
+
+LOADING = Begins(phase="loading", name="f", within_s=60)
+CALLING = Begins(phase="calling", name="f", within_s=60)
+TIMING = Begins(phase="timing", name="f and\ng", within_s=60)
+
+
+def said(*, terminal: bool) -> str:
+    buffer = io.StringIO()
+    line = WaitingLine(Console(file=buffer, width=60, force_terminal=terminal), budget_s=10.0)
+    line.tick()
+    for begins in (LOADING, CALLING, TIMING):
+        line.begins(begins)
+        line.tick()
+    line.close()
+    line.tick()
+    return buffer.getvalue()
+
+
+def test_without_a_terminal_there_is_a_plain_line_for_each_step() -> None:
+    assert said(terminal=False) == "loading f …\ntiming f and g, for 10 s at most …\n"
+
+
+def test_on_a_terminal_one_line_is_renewed_and_taken_away() -> None:
+    text = said(terminal=True)
+    assert "\n" not in text
+    assert "first call of f …" in text
+    assert "timing f and g …  at most 10" in text
+    assert text.endswith("\r\x1b[2K")
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_measurement() -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    for terminal in (True, False):
+        line = WaitingLine(Console(file=Full(), force_terminal=terminal), budget_s=1.0)
+        line.begins(TIMING)
+        line.close()

@@ -1,0 +1,42 @@
+"""What ``assay time`` and its process say to each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from assay.worker.once import distinct
+from assay.worker.wish import Begins, Unfulfilled, read_answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Begins(phase="loading", name="f", within_s=3.0),
+        Unfulfilled(error="TrialFailed", reason="it raised"),
+        Unfulfilled(error="defect", reason="ours", traceback="line 1\nline 2"),
+    ],
+)
+def test_an_answer_is_one_line_and_reads_back(answer: Begins | Unfulfilled) -> None:
+    line = answer.model_dump_json().encode()
+    assert b"\n" not in line
+    assert read_answer(line) == answer
+
+
+@pytest.mark.parametrize("line", [b"", b"hello", b'{"kind": "other"}', b"[]"])
+def test_what_is_no_answer_is_refused(line: bytes) -> None:
+    with pytest.raises(ValidationError):
+        read_answer(line)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=8))
+def test_names_differ_even_where_labels_do_not(labels: list[str]) -> None:
+    names = distinct(labels)
+    assert len(set(names)) == len(labels)
+    assert all(name.startswith(label) for name, label in zip(names, labels, strict=True))
+
+
+def test_the_first_of_a_name_keeps_it() -> None:
+    assert distinct(["f", "g", "f", "f"]) == ("f", "g", "f (2)", "f (3)")
