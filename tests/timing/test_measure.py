@@ -81,7 +81,7 @@ def test_the_known_truth_lies_in_the_interval_and_the_precision_is_reached(known
     assert result.time.low < 10.0 < result.time.high
     assert result.precision_reached <= result.precision_wanted == 0.005
     assert result.warmed_up
-    assert result.notes == ()
+    assert [note for note in result.notes if not note.startswith("others are busy")] == []
 
 
 def test_a_budget_that_is_too_small_is_said(known: Any) -> None:
@@ -97,7 +97,7 @@ def test_two_levels_are_told_apart_and_given_no_interval(known: Any) -> None:
     assert (result.stopped, result.shape) == ("two levels", "two levels")
     assert result.time.low is None
     assert result.precision_reached is None
-    (note,) = result.notes
+    (note,) = (note for note in result.notes if "levels" in note)
     assert "switch between two levels, 10 µs and 13 µs" in note
     assert "cannot be reached: the times switch between two levels" in str(result)
 

@@ -44,7 +44,7 @@ def lead(findings: tuple[Finding, ...]) -> str:
     """Return the diagnosis in one sentence."""
     level = next((f.facts["level"] for f in findings if "level" in f.facts), "none")
     wanting = [f for f in findings if f.verdict == "no" and f.facts.get("fix")]
-    noisy = sum(f.facts["topic"] == "noise" for f in wanting)
+    noisy = sum(f.facts["topic"] in {"noise", "clock"} for f in wanting)
     other = sum(f.facts["topic"] == "gpus" for f in wanting)
     noise = f"{noisy} thing{'s' if noisy > 1 else ''} would make timings noisy" if noisy else "nothing is noisy"
     more = f"; the GPUs give {other} reason{'s' if other > 1 else ''} for a look" if other else ""

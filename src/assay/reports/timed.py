@@ -50,7 +50,7 @@ def _measurement(measurement: Measurement, console: Console) -> None:
     kinds: tuple[Kind, ...] = ("text", "number", "number", "number", "text")
     _table(("time", "median", "±", "interval", "what it is"), kinds, rows, styles, console)
     facts = [
-        ("precision", f"{precision_text(measurement)}, with 95 % confidence"),
+        ("precision", _precision(measurement)),
         ("samples", f"{measurement.samples:,} in {took_text(measurement)}"),
         ("method", f"{measurement.method}: {measurement.why}"),
     ]
@@ -134,3 +134,9 @@ def _facts(facts: Facts, notes: tuple[str, ...], console: Console) -> None:
         grid.add_row(Words("note", style="yellow"), Words(visible(note)))
     console.print()
     console.print(grid)
+
+
+def _precision(measurement: Measurement) -> str:
+    """Return whether the precision was reached; how sure that is, where there is an interval."""
+    sure = ", with 95 % confidence" if measurement.precision_reached is not None else ""
+    return f"{precision_text(measurement)}{sure}"

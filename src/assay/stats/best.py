@@ -49,7 +49,7 @@ RELEVANT = 10.0  # standard errors behind the winner; whoever is further behind 
 class Place:
     """How far one candidate is behind the winner, as a share of the winner's time: 0.05 is 5 % slower.
 
-    ``low`` and ``high`` hold for all candidates and looks together. Null for one that failed or never ran.
+    ``low`` and ``high`` hold for all contenders and looks together. Null for one that failed or never ran.
     """
 
     candidate: int
@@ -77,17 +77,18 @@ class Standing:
 class Race:
     """A race as it stands; ``after`` a round it is another.
 
-    ``logs`` has a row for each round and a column for each candidate, in logarithms of microseconds, not a number
-    where one took no part. ``effects`` is what each round added to the logarithms while there was a crowd, and
-    ``noise`` what those that left told about it.
+    ``rows`` has the times of each round, in logarithms of microseconds, not a number where one took no part.
+    ``effects`` is what each round added to the logarithms while there was a crowd, and ``noise`` what those that left
+    told about it.
     """
 
+    n_candidates: int
     tolerance: float
     confidence: float
     contenders: tuple[int, ...]
     decided: bool
     failed: frozenset[int]
-    logs: Samples
+    rows: tuple[Samples, ...]
     effects: Samples
     noise: Noise
 
@@ -95,8 +96,7 @@ class Race:
     def start(cls, n_candidates: int, tolerance: float = TOLERANCE, confidence: float = CONFIDENCE) -> Race:
         """Return a race of so many candidates before its first round."""
         everybody = tuple(range(n_candidates))
-        nothing = np.empty((0, n_candidates))
-        return cls(tolerance, confidence, everybody, not everybody, frozenset(), nothing, np.empty(0), Noise())
+        return cls(n_candidates, tolerance, confidence, everybody, not everybody, frozenset(), (), np.empty(0), Noise())
 
     def after(self, round_times: Mapping[int, float]) -> Race:
         """Return the race after a round, from the microseconds that each contender took.
@@ -109,7 +109,7 @@ class Race:
         strangers = round_times.keys() - set(self.contenders)
         if strangers:
             raise ValueError(f"not among the contenders: {sorted(strangers)}")
-        row = np.full(self.logs.shape[1], math.nan)
+        row = np.full(self.n_candidates, math.nan)
         for candidate, time_us in round_times.items():
             row[candidate] = math.log(time_us) if 0 < time_us < math.inf else math.nan
         left = tuple(candidate for candidate in self.contenders if not math.isnan(row[candidate]))
@@ -118,10 +118,15 @@ class Race:
             contenders=left,
             decided=self.decided or len(left) <= 1,
             failed=self.failed | (set(self.contenders) - set(left)),
-            logs=np.vstack([self.logs, row]),
+            rows=(*self.rows, row),
         )
-        planned = _last_look(len(race.logs)).rounds == len(race.logs)
+        planned = _last_look(len(race.rows)).rounds == len(race.rows)
         return _without_the_slower(race) if planned and len(left) > 1 else race
+
+    @property
+    def logs(self) -> Samples:
+        """Return the times of all rounds (rows) and candidates (columns), in logarithms of microseconds."""
+        return np.array(self.rows).reshape(len(self.rows), self.n_candidates)
 
     def standing(self) -> Standing:
         """Return who is ahead and how sure that is, from the rounds so far; the same race gives the same answer."""
@@ -134,7 +139,8 @@ class Race:
         order = ran[np.lexsort((field.variance[ran], (field.centre + np.sqrt(field.variance))[ran]))]
         winner = int(order[0])
         gap, error, freedom = (values[order] for values in field.behind(winner))
-        reach = np.where(order == winner, 0.0, error * _errors_away(_allowed(self, len(order) - 1), freedom))
+        compared = np.where(np.isin(order, self.contenders), len(self.contenders), len(order)) - 1
+        reach = np.where(order == winner, 0.0, error * _errors_away(_allowed(self, compared), freedom))
         places = [
             Place(int(c), math.expm1(g), math.expm1(g - r), math.expm1(g + r), int(rounds[c]))
             for c, g, r in zip(order, gap, reach, strict=True)
@@ -184,12 +190,13 @@ def _last_look(rounds: int) -> _Look:
     return _Look(size, (EARLY + 1) / ((index + EARLY) * (index + EARLY + 1)))
 
 
-def _allowed(race: Race, compared: int) -> float:
+def _allowed(race: Race, compared: int | NDArray[np.int_]) -> Samples:
     """Return how often one bound of so many may fail at the last look."""
-    return (1 - race.confidence) * _last_look(len(race.logs)).share / max(compared, 1)
+    share = _last_look(len(race.rows)).share
+    return np.asarray((1 - race.confidence) * share / np.maximum(compared, 1), dtype=np.float64)
 
 
-def _errors_away(allowed: float, freedom: Samples) -> Samples:
+def _errors_away(allowed: Samples, freedom: Samples) -> Samples:
     """Return how many standard errors away a bound lies that may fail so often: Student's t."""
     return np.asarray(-special.stdtrit(freedom, allowed), dtype=np.float64)
 
@@ -221,22 +228,22 @@ def _without_the_slower(race: Race) -> Race:
 
 def _fit(race: Race, columns: NDArray[np.int_]) -> Fit:
     """Return the fit of candidates that took part in the same rounds."""
-    logs = race.logs[np.isfinite(race.logs[:, columns]).all(axis=1)]
+    logs = race.logs
+    logs = logs[np.isfinite(logs[:, columns]).all(axis=1)]
     return fit(logs[:, columns], np.isfinite(logs).sum(axis=1), race.effects[: len(logs)], race.noise)
 
 
 def _field(race: Race, rounds: NDArray[np.int_]) -> _Field:
-    """Return everybody that ran: those of the most rounds fitted together, the others beside them."""
-    longest = int(rounds.max())
-    full = np.flatnonzero(rounds == longest)
-    fitted = _fit(race, full)
+    """Return everybody that ran: the contenders, or those of the most rounds, together, and the others beside them."""
+    full = np.array(race.contenders) if race.contenders else np.flatnonzero(rounds == rounds.max())
+    fitted, logs = _fit(race, full), race.logs
     noise = sum(fitted.noise, race.noise)
     centre, variance = np.full(len(rounds), math.inf), np.full(len(rounds), math.inf)
     freedom = np.full(len(rounds), noise.freedom)
     centre[full], variance[full], freedom[full] = fitted.centre, fitted.variance, fitted.freedom
-    for c in np.flatnonzero((rounds > 0) & (rounds < longest)):
-        centre[c], variance[c] = beside(race.logs[: rounds[c], c], fitted, race.noise)
-    return _Field(centre, variance, freedom, noise, longest)
+    for c in set(np.flatnonzero(rounds)) - set(full):
+        centre[c], variance[c] = beside(logs[: rounds[c], c], fitted, race.noise)
+    return _Field(centre, variance, freedom, noise, int(rounds.max()))
 
 
 def _drawn_regret(centre: Samples, variance: Samples, freedom: Samples) -> Samples:

@@ -87,8 +87,8 @@ def fit(logs: Samples, present: Samples, effects: Samples, known: Noise) -> Fit:
     ``present`` is how many candidates each round had. ``effects`` is what the first rounds add, found when all that
     were present could be asked; ``known`` is what those that are no longer present told about the noise.
     """
-    # Taking out what a round adds takes out part of the noise as well: half of it where two were present.
-    free = np.where(present > 1, 1 - 1 / present, 1.0)
+    # Taking out what a round adds takes out part of the noise as well: half of it where two were asked, all of one's.
+    free = 1 - 1 / np.append(present[: len(effects)], np.full(len(logs) - len(effects), logs.shape[1]))
     steps = _steps(logs)
     parts = _take_apart(logs, free, effects, steps, known)
     n, flat = parts.clean.sum(axis=0), logs - parts.effects[:, None]
@@ -106,10 +106,10 @@ def fit(logs: Samples, present: Samples, effects: Samples, known: Noise) -> Fit:
 
 def beside(logs: Samples, fitted: Fit, known: Noise) -> tuple[float, float]:
     """Return centre and its variance of a candidate that took part in the first rounds of a fit only."""
-    flat = logs - fitted.effects[: len(logs)]
-    centre = float(np.sort(flat)[(len(flat) - 1) // 2])
-    # A median strays by π/2 more than a mean, and as much again comes from what the rounds add.
-    return centre, math.pi * fitted.memory * sum(fitted.noise, known).variance / len(flat)
+    flat, noise = logs - fitted.effects[: len(logs)], sum(fitted.noise, known).variance
+    level = float(np.sort(flat)[(len(flat) - 1) // 2])
+    kept = flat[np.abs(flat - level) <= OUTLIER * math.sqrt(noise)]
+    return float(kept.mean()), 2 * fitted.memory * noise / len(kept)  # as much again as its own: the rounds' effects
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _take_apart(logs: Samples, free: Samples, effects: Samples, steps: Samples, 
         effects[found:] = np.sort(strays[found:], axis=1)[:, (count - 1) // 2]
     for _ in range(2):
         levels = _low_medians(logs - effects[:, None], clean)
-        strays = (logs - effects[:, None] - levels) / np.sqrt(free)[:, None]
+        strays = (logs - effects[:, None] - levels) / np.sqrt(np.where(free > 0, free, 1.0))[:, None]
         usual = _spread(strays, float(free.mean()), known)
         spread = np.maximum(np.clip(_own_spread(strays), usual, NOISIEST * usual), steps)
         far = np.abs(strays) > OUTLIER * spread

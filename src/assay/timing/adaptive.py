@@ -28,8 +28,8 @@ SETTLED = 0.005
 ALIKE, ALIKE_IF_LARGE, LARGE = 3, 2, 4
 """So many batches in a row must agree; fewer where each holds at least so many samples."""
 
-TORN_LOOKS = 4
-"""After so many looks in a row at two levels, more samples are not going to change that."""
+TORN_LOOKS, TORN_SHARE = 4, 0.3
+"""After so many looks in a row at two levels, and such a share of the samples, more are not going to change that."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def collect(
             collected.stopped = "precise enough"
             return collected
         torn = torn + 1 if torn_between(seen) is not None else 0
-        if torn == TORN_LOOKS:
+        if torn >= TORN_LOOKS and look.n >= TORN_SHARE * due[-1].n:
             collected.stopped = "two levels"
             return collected
     return collected

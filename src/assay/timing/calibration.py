@@ -150,7 +150,7 @@ def checks(calibrations: Iterable[Calibration]) -> list[Finding]:
 
 def _judged(calibration: Calibration) -> list[Finding]:
     error_us = HOST_ERROR_US if calibration.clock == "host" else GPU_ERROR_US
-    worst = max(calibration.spins, key=lambda spun: abs(spun.error_us) - ERROR_SHARE * spun.true_us)
+    worst = max(calibration.spins, key=lambda s: abs(s.error_us) / max(error_us, ERROR_SHARE * s.true_us))
     right = all(abs(s.error_us) <= max(error_us, ERROR_SHARE * s.true_us) for s in calibration.spins)
     disturbed = max(spun.disturbed_share for spun in calibration.spins)
     named = "The host's clock" if calibration.clock == "host" else f"The clock of {calibration.clock}"

@@ -14,8 +14,9 @@ from assay.core.errors import BadInput
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.paired import MINIMUM_EFFECT, compare_at
 from assay.stats.summary import estimate
-from assay.timing.adaptive import FIRST_LOOK, planned
+from assay.timing.adaptive import planned
 from assay.timing.clocks import ClockWatch, locked
+from assay.timing.company import Company
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, TIMES, can_tell, options
 from assay.timing.rig import rig
 from assay.timing.subject import bind, blamed
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 50_000
 CLOCK_MOVED = 0.01
 """Clocks that differ by more than this share between or within functions make a verdict in time ask for cycles."""
+
+FIRST_ROUNDS = 64
+"""Rounds before the first look: with fewer, a clock that switches between levels cannot be told from a difference."""
 
 BLOCK = 2
 """Rounds in a block: the second has the order of the first the other way round."""
@@ -98,7 +102,7 @@ def compare(
         raise BadInput("To compare takes at least two functions, by name: {'a': f, 'b': g}.")
     if not 0 < minimum_effect < 1:
         raise BadInput(f"minimum_effect is a share between 0 and 1, such as 0.01 for 1 %, not {minimum_effect!r}.")
-    bound = [bind(function, args, kwargs, name) for name, function in functions.items()]
+    bound = [bind(function, args, kwargs, str(name)) for name, function in functions.items()]
     chosen = options(
         device=device, cache=cache, method=method, precision=PRECISION, budget_s=budget_s,
         times=(by,) if by is not None else TIMES, limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
@@ -118,10 +122,13 @@ def compare(
         contest = Contest(tuple(rigged), QUANTITIES[by] if by else common_quantity(rigged), minimum_effect, chosen)
         stack.enter_context(quiet_collector())
         warm_all(contest.instruments, chosen.budget_s)
+        company = Company()
         watch.begin()
         raced = _take_turns(contest, seed, watch)
         watch.end()
-    return _comparison(contest, raced, watch, time.perf_counter() - start)
+        busy = company.notes() if rigged[0].device == "cpu" else ()
+    result = _comparison(contest, raced, watch, time.perf_counter() - start)
+    return result.model_copy(update={"notes": (*result.notes, *busy)})
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ def _take_turns(contest: Contest, seed: int, watch: ClockWatch) -> Raced:
     """Take rounds until each function is decided against the first at a planned look, or the budget is spent."""
     instruments, budget_s = contest.instruments, contest.chosen.budget_s
     last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_seconds(instruments), 1e-9))))
-    due = planned(FIRST_LOOK, last)
+    due = planned(FIRST_ROUNDS, last)
     deadline = time.perf_counter() + budget_s
     turns = tuple(Turn() for _ in instruments)
     order = Order(seed)

@@ -17,6 +17,7 @@ from assay.stats.shape import shape_of
 from assay.stats.summary import estimate
 from assay.timing.adaptive import collect, interval, warm_up
 from assay.timing.clocks import ClockWatch, locked
+from assay.timing.company import Company
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, options
 from assay.timing.rig import rig
 from assay.timing.subject import bind, blamed
@@ -97,6 +98,7 @@ def measure(
         rigged = on.set_up(bound, chosen)
         stack.callback(rigged.close)
         stack.enter_context(quiet_collector())
+        company = Company()
         watch.begin()
         warm = warm_up(rigged.instrument, chosen.budget_s)
         collected = collect(
@@ -105,6 +107,8 @@ def measure(
         watch.end()
         beside, notes = _beside(rigged)
         calls_us = _calls(rigged, chosen)
+        if rigged.device == "cpu":
+            notes += company.notes()
     taken = Taken(rigged, warm, collected, watch, beside | calls_us, notes)
     return _measurement(taken, chosen, took_s=time.perf_counter() - start)
 
@@ -234,7 +238,7 @@ def at_look(values: Samples, look: Look, unit: str, precision: float) -> Estimat
 def _said(samples: Samples, shape: str, warm: WarmUp, watch: ClockWatch, *, on_gpu: bool) -> list[str]:
     """Return what a reader should know about the samples."""
     said = []
-    if not warm.settled:
+    if not warm.settled and warm.batches > 1:
         said.append("the times had not settled when the warm-up ended")
     levels = torn_between(samples)
     if levels is not None:

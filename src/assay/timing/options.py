@@ -26,6 +26,7 @@ TIMES: tuple[Time, ...] = ("busy", "span", "call")
 PRECISION = 0.01
 BUDGET_S = 10.0
 LIMIT_S = 60.0
+SHORTEST_LIMIT_S = 0.001
 BATCH_US = 2_000.0
 """About how long a batch of GPU calls takes; a graph's places differ by 0.1 µs, and many of them even that out."""
 
@@ -87,6 +88,8 @@ def options(
     for name, value in (("budget_s", budget_s), ("limit_s", limit_s)):
         if not (_is_number(value) and value > 0 and math.isfinite(value)):
             raise BadInput(f"{name} is a positive number of seconds, not {value!r}.")
+    if limit_s < SHORTEST_LIMIT_S:
+        raise BadInput(f"limit_s is {SHORTEST_LIMIT_S:g} s at least, not {limit_s!r}.")
     if lock_mhz is not None and not (_is_number(lock_mhz) and lock_mhz >= 1):
         raise BadInput(f"lock_mhz is a clock in MHz, such as 1410, not {lock_mhz!r}.")
     where = _device(device)
@@ -128,6 +131,8 @@ def _device(asked: str | None) -> str:
     kind, _, number = str(asked).partition(":")
     if kind not in {"cpu", "cuda"} or (number and not number.isdecimal()):
         raise BadInput(f"device is cpu, cuda or cuda:N, not {asked!r}.")
+    if kind == "cpu" and number:
+        raise BadInput(f"device is cpu, cuda or cuda:N, not {asked!r}: groups of cores are for `assay run`.")
     if kind == "cpu":
         return "cpu"
     try:

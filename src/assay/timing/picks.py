@@ -14,11 +14,10 @@ from assay.core import durable
 from assay.core.errors import BadInput
 from assay.core.home import home
 from assay.core.values import Params, Value, first_problem, identity
+from assay.timing.values import Pick
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from assay.timing.values import Pick
 
 
 class Place(Value):
@@ -48,6 +47,8 @@ def save(
     pick: Pick, workload: str, shape: Params | None = None, *, gpu: str | None = None, driver: str | None = None
 ) -> Saved:
     """Keep a pick; one for the same place is replaced. Without ``gpu`` and ``driver``, those it was made on."""
+    if not isinstance(pick, Pick):
+        raise BadInput(f"What is kept is the result of assay.pick, not {type(pick).__name__}.")
     place = _place(workload, shape, gpu, driver, pick.device)
     saved = Saved(
         place=place,
@@ -106,9 +107,13 @@ def _place(
 ) -> Place:
     here_gpu, here_driver = ("", "") if gpu is not None and driver is not None else _here(device)
     try:
+        if not isinstance(shape or {}, dict):
+            raise BadInput(f"A shape is given by names, such as {{'m': 512}}, not as {type(shape).__name__}.")
         return Place(workload=workload, shape=dict(shape or {}), gpu=gpu or here_gpu, driver=driver or here_driver)
     except ValidationError as error:
-        raise BadInput(f"That is no place for a pick: {first_problem(error)}.") from None
+        raise BadInput(
+            f"That is no place for a pick, whose shape holds numbers and words: {first_problem(error)}."
+        ) from None
 
 
 def _here(device: str | None) -> tuple[str, str]:

@@ -84,7 +84,7 @@ def comparison_text(comparison: Comparison) -> str:
         if other.reason:
             lines.append(f"  {other.reason}")
     rounds = count_text(comparison.pairs, "round")
-    lines.append(f"  {rounds} in turns in {took_text(comparison)} on {comparison.device}")
+    lines.append(f"  {rounds} in turns in {took_text(comparison)} on {comparison.device}; ratios are within rounds")
     lines.extend(f"  note: {note}" for note in comparison.notes)
     return "\n".join(lines)
 

@@ -160,6 +160,7 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Serve the parent on an inherited socket; exit 0 after a clean finish."""
     descriptor, parent = int(arguments[0]), int(arguments[1])
+    del sys.argv[1:]  # they are ours, and user code may read its own
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()

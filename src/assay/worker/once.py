@@ -189,6 +189,7 @@ def answer(wish: Wish, tell: Tell) -> Timed | Unfulfilled:
 def main(arguments: Sequence[str]) -> int:
     """Fulfil the wish that comes over an inherited socket; exit 0 whatever came out."""
     descriptor, parent = int(arguments[0]), int(arguments[1])
+    del sys.argv[1:]  # they are ours, and user code may read its own
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
