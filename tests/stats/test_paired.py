@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.stats.anytime import looks
+from assay.stats.anytime import Look, looks
 from assay.stats.paired import compare_at, judge, log_ratios
 from assay.stats.shape import two_levels
 from tests.stats.chances import at_least, at_most
@@ -109,3 +109,17 @@ def test_the_interval_lies_around_the_ratio() -> None:
     assert 1.01 < found.low < found.ratio < found.high
     assert found.verdict == "slower"
     assert found.ratio == pytest.approx(1.05, abs=0.01)
+
+
+def test_a_clear_difference_is_called_one_on_either_of_two_levels() -> None:
+    rng = np.random.default_rng(5)
+    level = np.where(np.arange(400) // 20 % 2, 1.5, 1.0)
+    first = 10 * np.exp(0.01 * rng.standard_normal(400))
+    second = 50 * level * np.exp(0.01 * rng.standard_normal(400))
+    found = compare_at(first, second, Look(400, 0.5))
+    assert found.verdict == "slower"
+    assert found.low is not None
+    assert found.low > 4
+    assert found.reason is not None
+    back = compare_at(second, first, Look(400, 0.5))
+    assert back.verdict == "faster"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -73,8 +74,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_DONE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last net: each is told in a sentence
         sentence, code = _told(error)
-        click.echo(sentence, err=True)
+        with contextlib.suppress(OSError):  # the terminal is gone, and nobody reads it
+            click.echo(sentence, err=True)
+    _let_go_of_a_closed_terminal()
     return code if isinstance(code, int) else EXIT_DONE
+
+
+def _let_go_of_a_closed_terminal() -> None:
+    """Point streams that cannot be written any more to nowhere, or Python fails on them when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _told(error: BaseException) -> tuple[str, int]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["faster", "slower", "same", "unsure"]
 MINIMUM_EFFECT = 0.01
+NEARLY_ALL = 0.975  # of the pairs, on each side
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,23 @@ def compare_at(
     logs = log_ratios(first[: look.n], second[: look.n], block)
     ratio = math.exp(float(np.mean(winsorised(logs))))
     if two_levels(logs) is not None:
-        return Comparison("unsure", ratio, None, None, len(logs), "the ratio switches between two levels")
+        return _between_levels(logs, ratio, minimum_effect, "the ratio switches between two levels")
     if any(switches_alone(np.log(side[: len(logs)]), logs) for side in (first, second)):
-        return Comparison("unsure", ratio, None, None, len(logs), "one of the two switches between levels by itself")
+        return _between_levels(logs, ratio, minimum_effect, "one of the two switches between levels by itself")
     interval = interval_at(winsorised(logs), look, confidence, "mean")
     if interval is None:
         return Comparison("unsure", ratio, None, None, len(logs), "too few pairs")
     low, high = interval
     return Comparison(judge(low, high, minimum_effect), ratio, math.exp(low), math.exp(high), len(logs))
+
+
+def _between_levels(logs: Samples, ratio: float, minimum_effect: float, reason: str) -> Comparison:
+    """Return what pairs that switch between levels say: a verdict only where nearly all of them say the same.
+
+    Then it holds on either level. Otherwise there is no interval for the ratio.
+    """
+    low, high = (float(quantile) for quantile in np.quantile(logs, [1 - NEARLY_ALL, NEARLY_ALL]))
+    verdict = judge(low, high, minimum_effect)
+    if verdict in {"faster", "slower"}:
+        return Comparison(verdict, ratio, math.exp(low), math.exp(high), len(logs), f"{reason}; on either it holds")
+    return Comparison("unsure", ratio, None, None, len(logs), reason)
