@@ -66,6 +66,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code, having told the user what went wrong."""
+    code: object = EXIT_DONE
     try:
         code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "assay", standalone_mode=False)
         sys.stdout.flush()
@@ -73,9 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last net: each is told in a sentence
-        sentence, code = _told(error)
-        with contextlib.suppress(OSError):  # the terminal is gone, and nobody reads it
-            click.echo(sentence, err=True)
+        if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone, and nobody reads it
+            sentence, code = _told(error)
+            with contextlib.suppress(OSError):
+                click.echo(sentence, err=True)
     _let_go_of_a_closed_terminal()
     return code if isinstance(code, int) else EXIT_DONE
 
