@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from assay.core.errors import MachineCannot, Stopped
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
-from assay.core.results import Finding, Findings
+from assay.core.results import Disturbance, Finding, Findings
 from assay.core.values import Value
 from assay.launch.outcome import Outcome, RawSeries
 from assay.machine.detect import detect
@@ -179,6 +179,49 @@ def test_a_block_with_a_failure_is_measured_again_on_resume(tmp_path: Path) -> N
     launcher = ComputedLauncher()
     assert walk(folder, launcher) == f"slow from {THRESHOLD} on"
     assert len(launcher.measured) == 20
+
+
+class Restless(ComputedLauncher):
+    """Somebody else is busy during the first takes."""
+
+    def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
+        outcome = super().measure(trial, attempt)
+        busy = self.measured.count(trial.id) < 3
+        outcome.disturbance = Disturbance(
+            looked_s=1.0,
+            steal_share=None,
+            outside_cores=None,
+            unseen_cores=None,
+            complaints=("others used 2.00 cores",) if busy else (),
+        )
+        return outcome
+
+
+class Patient(Bisection):
+    """Has disturbed trials measured again."""
+
+    retakes = 5
+
+    def step(self, machine: Machine, options: BisectOptions, records: Records) -> Block | Done:
+        found = super().step(machine, options, records)
+        if isinstance(found, Done):
+            return found
+        trials = tuple(trial.model_copy(update={"retakes": self.retakes}) for trial in found.trials)
+        return found.model_copy(update={"trials": trials})
+
+
+@pytest.mark.parametrize(("retakes", "takes", "still_disturbed"), [(5, 3, False), (1, 2, True), (0, 1, True)])
+def test_a_disturbed_trial_is_measured_again_as_often_as_asked_and_the_last_take_counts(
+    tmp_path: Path, retakes: int, takes: int, still_disturbed: bool
+) -> None:
+    experiment, folder = Patient(), new_folder(tmp_path)
+    experiment.retakes = retakes
+    result = run(experiment, folder, MACHINE, Restless(), Silent())  # type: ignore[arg-type]
+    assert result.findings.headline == f"slow from {THRESHOLD} on"
+    assert {record.take for record in result.records} == {takes}
+    assert {bool(record.disturbed) for record in result.records} == {still_disturbed}
+    assert len(folder.all_records()) == takes * len(result.records)
+    assert len({s.file for record in folder.all_records() for s in record.series}) == takes * len(result.records)
 
 
 def test_two_processes_cannot_measure_into_one_folder(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from assay.core.page import Page
     from assay.core.plan import Block, Done, Role, Subject, Trial
     from assay.core.results import Estimate, Finding, Findings, Record
+    from assay.joules.energy import energy
+    from assay.joules.values import Energy
     from assay.machine.detect import detect
     from assay.machine.model import Machine
     from assay.monitor.monitor import Monitor
@@ -33,6 +35,7 @@ __all__ = [
     "Block",
     "Comparison",
     "Done",
+    "Energy",
     "Estimate",
     "Finding",
     "Findings",
@@ -56,6 +59,7 @@ __all__ = [
     "compare",
     "detect",
     "do_bench",
+    "energy",
     "measure",
     "pick",
     "picks",
@@ -66,6 +70,8 @@ _HOMES = {
     "assay.core.page": ("Page",),
     "assay.core.plan": ("Block", "Done", "Role", "Subject", "Trial"),
     "assay.core.results": ("Estimate", "Finding", "Findings", "Record"),
+    "assay.joules.energy": ("energy",),
+    "assay.joules.values": ("Energy",),
     "assay.machine.detect": ("detect",),
     "assay.machine.model": ("Machine",),
     "assay.monitor.monitor": ("Monitor",),

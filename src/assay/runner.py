@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,8 @@ from assay.core.plan import Block, Done
 from assay.core.results import Record, Window
 from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
+from assay.experiments.base import LeavesFiles
+from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
 
@@ -80,8 +83,9 @@ def run(
 ) -> Result:
     """Walk the loop to its end, then judge and write down what was found."""
     options = experiment.options_type.model_validate(folder.plan.options)
-    with folder.held(), stop_on_signals(), Guardian():
-        walk = Walk(folder, launcher, progress)
+    watcher = Monitoring(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
+    with folder.held(), stop_on_signals(), Guardian(), watcher or nullcontext():
+        walk = Walk(folder, launcher, progress, watcher)
         walk.to_the_end(lambda known: experiment.step(machine, options, known))
     return conclude(experiment, folder)
 
@@ -92,6 +96,8 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     records = folder.records()
     findings = experiment.analyse(folder.machine, options, records)
     folder.keep_findings(findings)
+    if isinstance(experiment, LeavesFiles):
+        folder.keep_files(experiment.files(folder.machine, options, findings, records))
     return Result(findings, experiment.page(folder.machine, options, findings, records), records)
 
 
@@ -102,6 +108,7 @@ class Walk:
     folder: RunFolder
     launcher: Launcher
     progress: Progress
+    monitoring: Monitoring | None = None
 
     def to_the_end(self, step: Callable[[Records], Block | Done]) -> None:
         """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
@@ -121,21 +128,36 @@ class Walk:
         for trial in block.trials:
             if records and trial.cooldown_s > 0:
                 time.sleep(trial.cooldown_s)
-            self.progress.trial(trial)
-            outcome = self.launcher.measure(trial, attempt)
-            record = _record(trial, attempt, outcome, self.folder, self.launcher.machine)
-            self.folder.keep(record)
+            for take in range(1, trial.retakes + 2):
+                self.progress.trial(trial)
+                record = self._take(trial, attempt, take)
+                self.progress.record(record)
+                if not record.disturbed:
+                    break
             records.append(record)
-            self.progress.record(record)
         return records
 
+    def _take(self, trial: Trial, attempt: int, take: int) -> Record:
+        """Measure a trial once, watched if the run is, and keep the record."""
+        if self.monitoring is not None:
+            self.monitoring.begin(trial)
+        outcome = self.launcher.measure(trial, attempt)
+        seen = self.monitoring.end(trial, outcome) if self.monitoring is not None else Seen()
+        series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
+        record = _record(trial, outcome, seen, self.launcher.machine)
+        record = record.model_copy(update={"attempt": attempt, "take": take, "series": series})
+        self.folder.keep(record)
+        return record
 
-def _record(trial: Trial, attempt: int, outcome: Outcome, folder: RunFolder, machine: Machine) -> Record:
-    series = folder.keep_samples(trial.id, attempt, outcome.series)
+
+def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Record:
+    """Return what came of a trial as a record of its first take, its samples not yet in files."""
+    complaints = seen.meanwhile.complaints if seen.meanwhile is not None else ()
+    said = outcome.disturbance.complaints if outcome.disturbance is not None else ()
     return Record(
         trial=trial.id,
         block=trial.block,
-        attempt=attempt,
+        attempt=1,
         window=Window(
             host=machine.host,
             boot_id=machine.boot_id,
@@ -143,15 +165,25 @@ def _record(trial: Trial, attempt: int, outcome: Outcome, folder: RunFolder, mac
             end_ns=outcome.end_ns,
             started_at=outcome.started_at,
         ),
-        series=series,
         estimates=summaries(trial, outcome.series) if outcome.status == "ok" else (),
+        tunings=tuple(outcome.tunings),
         evidence=tuple(outcome.evidence),
         disturbance=outcome.disturbance,
         gpus_before=outcome.gpus_before,
         gpus_after=outcome.gpus_after,
+        energy=seen.energy,
+        energy_note=seen.energy_note,
+        sensors=seen.sensors,
+        meanwhile=seen.meanwhile,
+        disturbed=(*said, *complaints),
         status=outcome.status,
         reason=outcome.reason,
-        notes=(*outcome.notes, *floor_notes(outcome.series)),
+        notes=(
+            *outcome.notes,
+            *floor_notes(outcome.series),
+            *(f"meanwhile {complaint}" for complaint in complaints),
+            *([seen.note] if seen.note else []),
+        ),
         stderr_tail=outcome.stderr_tail,
         origin="fake" if machine.has_fake_driver and "cuda" in " ".join(trial.devices) else "real",
     )

@@ -239,3 +239,36 @@ def test_the_help_shows_its_examples_line_by_line(assay: Assay) -> None:
     text = assay("run", "--help").out
     assert "\n  assay run softmax gemm\n" in text
     assert "\\b" not in text
+
+
+def test_a_run_is_watched_and_its_recording_can_be_shown(assay: Assay, workplace: Path) -> None:
+    assert assay("run", "softmax@numpy", *QUICK, "--monitor-interval", "50ms").code == 0
+    (record, _) = RunFolder.open(Path("runs/latest")).records()
+    assert record.sensors is not None
+    assert record.meanwhile is not None
+    assert record.meanwhile.samples > 0
+    assert record.energy is not None or "not told" in (record.energy_note or "")
+    assert "What the monitor saw" in Path("runs/latest/report.md").read_text()
+    assert assay("report", "runs/latest", "--perfetto", "trace.json").code == 0
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    slices = [event["name"] for event in events if event["ph"] == "X"]
+    assert any(name.startswith("softmax@numpy on cpu:0") for name in slices)
+    assert any(name.startswith("timed softmax@numpy on cpu:1") for name in slices)
+    assert assay("report", f"runs/latest/{record.sensors}", "--json").data["finished"]
+
+
+def test_a_run_need_not_be_watched(assay: Assay, workplace: Path) -> None:
+    assert assay("run", "softmax@numpy", *QUICK, "--no-monitor").code == 0
+    records = RunFolder.open(Path("runs/latest")).records()
+    assert [(r.sensors, r.meanwhile, r.energy) for r in records] == [(None, None, None)] * 2
+    assert not Path("runs/latest/monitor").exists()
+    untraced = assay("report", "runs/latest", "--perfetto", "trace.json")
+    assert (untraced.code, Path("trace.json").exists()) == (3, False)
+    assert "No monitor watched" in untraced.err
+
+
+@pytest.mark.parametrize("interval", ["0", "1ms", "1h"])
+def test_an_interval_that_cannot_be_kept_is_refused(assay: Assay, interval: str) -> None:
+    ran = assay("run", "softmax@numpy", *QUICK, "--monitor-interval", interval)
+    assert ran.code == 2
+    assert not Path("runs").exists()

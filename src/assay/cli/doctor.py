@@ -70,6 +70,7 @@ def touched(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
 def gather(machine: Machine) -> tuple[Finding, ...]:
     """Return what every room has to say of this machine."""
     from assay.isolation import probe as isolation
+    from assay.joules import checks as joules
     from assay.machine import checks, permissions, quiet, tools
     from assay.timing import calibration
     from assay.worker import probe as worker
@@ -80,6 +81,7 @@ def gather(machine: Machine) -> tuple[Finding, ...]:
         *isolation.checks(machine),
         *checks.checks(machine, has_gpu_hardware=plugged_in),
         *quiet.checks(machine),
+        *joules.checks(machine),
         *calibration.checks([calibration.of_host()]),
         *worker.checks(worker.ask(), gpus=len(machine.gpus)),
         *permissions.checks(machine, root),

@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 
 
 def begin(
-    experiment: Experiment[Any], options: Value, machine: Machine, *, seed: int, output_dir: Path, as_json: bool
+    experiment: Experiment[Any],
+    options: Value,
+    machine: Machine,
+    *,
+    seed: int,
+    output_dir: Path,
+    as_json: bool,
+    monitor: bool = True,
+    monitor_interval_s: float | None = None,
 ) -> int:
     """Start a new run in a folder of its own; return the exit code. Ranks of a torchrun other than 0 serve it."""
     place = Torchrun.found()
@@ -45,6 +53,8 @@ def begin(
         versions=machine.versions,
         cwd=str(Path.cwd()),
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        monitor=monitor,
+        monitor_interval_s=monitor_interval_s,
     )
     return go_on(experiment, RunFolder.create(output_dir.absolute(), plan, machine), machine, as_json=as_json)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from assay.experiments.run.plan import RunOptions
 
 
-BESIDE_A_PLAN = {"file", "output_dir", "as_json", "dry_run", "name_host"}
+BESIDE_A_PLAN = {"file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval"}
 
 
 def merged(ctx: click.Context, given: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,6 +12,8 @@ from assay.core.units import parse_duration_s, parse_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 
 if TYPE_CHECKING:
     _Float = click.ParamType[float]
@@ -42,6 +44,18 @@ class Duration(_Float):
             return parse_duration_s(str(value), zero_ok=self._zero_ok)
         except BadInput as error:
             raise BadInput(f"{option}{error}") from None
+
+
+class Interval(Duration):
+    """Seconds from one look of a recorder to the next."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        from assay.monitor.options import check_interval
+
+        seconds = super().convert(value, param, ctx)
+        check_interval(seconds)
+        return seconds
 
 
 class Fraction(_Float):
@@ -116,3 +130,25 @@ def verb(name: str) -> Callable[[Callable[..., object]], Verb]:
         return click.command(name, cls=Verb, context_settings=SETTINGS)(function)
 
     return make
+
+
+def watching(function: FunctionT) -> FunctionT:
+    """Add the options of the recorder that watches a run."""
+    function = click.option(
+        "--monitor/--no-monitor", default=True, help="Record sensors meanwhile; energy and evidence come from it."
+    )(function)
+    return click.option("--monitor-interval", type=Interval(), help="Between two looks.  [default: 50 ms on GPUs]")(
+        function
+    )
+
+
+def retaking(function: FunctionT) -> FunctionT:
+    """Add the option to measure disturbed trials again."""
+    return click.option(
+        "--retake-disturbed",
+        "retakes",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Measure a trial that others disturbed again, at most so often.",
+    )(function)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, behind_dashes, verb
+from assay.cli.params import Duration, Fraction, Listed, behind_dashes, retaking, verb, watching
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
     "--precision", type=Fraction(), default="1%", show_default=True, help="Known so well, a trial ends early."
 )
 @click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
+@retaking
+@watching
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
 @click.option("--yardsticks/--no-yardsticks", default=True, help="Measure what the GPU can do, to compare with.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -84,7 +86,14 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     if given["dry_run"]:
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
     return measure.begin(
-        EXPERIMENT, options, machine, seed=options.seed, output_dir=given["output_dir"], as_json=given["as_json"]
+        EXPERIMENT,
+        options,
+        machine,
+        seed=options.seed,
+        output_dir=given["output_dir"],
+        as_json=given["as_json"],
+        monitor=given["monitor"],
+        monitor_interval_s=given["monitor_interval"],
     )
 
 
@@ -122,6 +131,7 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
         cache=given["cache"],
         timeout_s=given["timeout"],
         cpu_groups=given["cpu_groups"],
+        retakes=given["retakes"],
         seed=given["seed"],
     )
     return within_budget(options, given["budget"], trials_of(options, "repeat-1", 1) * options.repeat)

@@ -14,6 +14,8 @@ from pydantic import Field, model_validator
 from assay.core.values import Params, Value, identity
 
 LONGEST_LABEL = 40
+HOST = "host"
+"""Where a load runs that needs no device: on cores that no device's worker got, where cores are shared out."""
 
 Duty = Literal["timed", "load"]
 Schedule = Literal["alone", "together", "turns"]
@@ -68,8 +70,33 @@ class Subject(Value):
         return f"{self.workload}@{self.impl}"
 
 
+TunerName = Literal["pick", "triton", "helion", "command"]
+
+
+class Tuner(Value):
+    """Who chooses a configuration of a workload: Assay's own pick, another's auto-tuner, or a command.
+
+    A command writes what it found as JSON to the file that stands for ``{output}`` in its words.
+    """
+
+    name: TunerName
+    budget_s: float = Field(gt=0, description="At most about this long, where the tuner can be told.")
+    command: Command | None = None
+
+    @model_validator(mode="after")
+    def _a_command_where_it_is_one(self) -> Self:
+        if (self.name == "command") != (self.command is not None):
+            raise ValueError("a command is given to the tuner named command, and to no other")
+        return self
+
+
 class Role(Value):
-    """What one worker (or one per rank) does in a trial, and where."""
+    """What one worker (or one per rank) does in a trial, and where.
+
+    ``tuner`` also chooses a configuration of the first subject, after its time was taken, under the same schedule.
+    Several roles may be on one device; ``worker`` tells them apart, and their device's cores are shared out to them.
+    A load may be on the ``host``: a process with no device of its own.
+    """
 
     name: str
     subjects: tuple[Subject, ...] = Field(min_length=1)
@@ -77,11 +104,17 @@ class Role(Value):
     ranks: int = Field(default=1, ge=1)
     devices: tuple[str, ...] = Field(min_length=1)
     isolation: Isolation = "none"
+    worker: int = Field(default=0, ge=0)
+    tuner: Tuner | None = None
 
     @model_validator(mode="after")
     def _one_device_or_one_per_rank(self) -> Self:
         if len(self.devices) not in {1, self.ranks}:
             raise ValueError(f"role {self.name!r} has {self.ranks} ranks on {len(self.devices)} devices")
+        if self.tuner is not None and (self.duty != "timed" or self.ranks > 1):
+            raise ValueError(f"role {self.name!r} has a tuner, so that it is timed and has one rank")
+        if HOST in self.devices and self.duty != "load":
+            raise ValueError(f"role {self.name!r} is on the host, where only loads are")
         return self
 
     def device_of(self, rank: int) -> str:
@@ -110,9 +143,12 @@ class Trial(Value):
     restarts: int = Field(default=1, ge=1)
     settings: Params = Field(default_factory=dict)
     strangers: StrangerPolicy = "warn"
-    placed_with: tuple[str, ...] = Field(default=(), description="Devices whose cores are shared out together.")
+    placed_with: tuple[str, ...] = Field(
+        default=(), description="Devices whose cores are shared out together; one named twice has two workers."
+    )
     cpu_groups: int | None = Field(default=None, ge=1)
     cooldown_s: float = Field(default=0.0, ge=0)
+    retakes: int = Field(default=0, ge=0, description="Where it was disturbed, measured again at most so often.")
     seed: int = 0
 
     @model_validator(mode="after")
@@ -125,6 +161,8 @@ class Trial(Value):
             raise ValueError("a trial needs a role whose time is taken")
         if self.schedule == "turns" and (len(timed) != 2 or any(role.ranks > 1 for role in timed)):
             raise ValueError("turns alternate between exactly two timed roles of one rank each")
+        if self.schedule == "turns" and any(role.tuner is not None for role in timed):
+            raise ValueError("a tuner is not stopped and started, so none has its turn: choose alone or together")
         loads = [r for r in self.roles if r.duty == "load" or (self.schedule == "together" and len(timed) > 1)]
         if any(role.ranks > 1 for role in loads):
             raise ValueError("ranks end their work together, so a role of several cannot be held as a load")
@@ -134,6 +172,15 @@ class Trial(Value):
     def devices(self) -> tuple[str, ...]:
         """Every device of its roles, each once."""
         return tuple(dict.fromkeys(device for role in self.roles for device in role.devices))
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """How many workers share the cores of each device, those it is placed with included."""
+        found = {device: self.placed_with.count(device) for device in (*self.placed_with, *self.devices)}
+        for role in self.roles:
+            for device in role.devices:
+                found[device] = max(found[device], role.worker + 1)
+        return found
 
     @property
     def id(self) -> str:

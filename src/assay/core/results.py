@@ -147,7 +147,66 @@ class Evidence(Value):
     peak_memory_mib: float | None = None
     subjects: tuple[SubjectFacts, ...] = ()
     load_calls: int | None = Field(default=None, description="Calls a load role made while others were timed.")
+    load_s: float | None = Field(default=None, description="How long it was up.")
+    load_cpu_s: float | None = Field(default=None, description="CPU time it used meanwhile.")
     log: str | None = Field(default=None, description="What the worker printed, within the run folder.")
+
+
+class Tried(Value):
+    """A configuration that a tuner tried. Without a time it did not work, or the tuner did not say."""
+
+    config: Params
+    time_us: float | None = None
+    reason: str | None = Field(default=None, description="Why it did not work.")
+
+
+class Tuning(Value):
+    """What a tuner chose in one process. Without a configuration it found none that works, for ``reason``."""
+
+    role: str
+    restart: int
+    subject: int = 0
+    tuner: str
+    version: str | None = Field(default=None, description="Of the tuner; null: it is Assay's own, or does not say.")
+    config: Params | None
+    time_us: float | None = Field(description="Of the chosen configuration, as the tuner saw it.")
+    tried: tuple[Tried, ...] = ()
+    tuning_s: float
+    start_ns: int
+    end_ns: int
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class GpuSeen(Value):
+    """What the monitor saw of a GPU while a trial was timed. Null: not offered, or not seen."""
+
+    gpu: int
+    uuid: str
+    power_w: float | None = Field(default=None, description="Mean over time, of the reading that follows best.")
+    power_max_w: float | None = None
+    sm_mhz_low: float | None = None
+    sm_mhz_high: float | None = None
+    temperature_c: float | None = Field(default=None, description="The highest.")
+    utilisation_percent: float | None = None
+    memory_used_mib: float | None = Field(default=None, description="The most.")
+    throttled_s: float | None = Field(default=None, description="Held back by power, heat or a brake.")
+    throttle_share: dict[str, float] = Field(default_factory=dict)
+    pcie_mb_per_s: float | None = Field(default=None, description="Both ways together.")
+
+
+class Meanwhile(Value):
+    """What the monitor saw while a trial was timed. Null: not seen."""
+
+    seen_s: float
+    samples: int
+    gpus: tuple[GpuSeen, ...] = ()
+    cpu_percent: float | None = Field(default=None, description="Of all CPUs' time: busy.")
+    steal_percent: float | None = None
+    context_switches_per_s: float | None = None
+    pressure_cpu_percent: float | None = Field(default=None, description="Of the time: some thread waited for a CPU.")
+    memory_used_mib: float | None = None
+    complaints: tuple[str, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
 class GpuMoment(Value):
@@ -180,15 +239,24 @@ class Record(Value):
     trial: str
     block: str
     attempt: int = Field(ge=1)
+    take: int = Field(default=1, ge=1, description="Above 1: measured again, as the take before was disturbed.")
     window: Window
     series: tuple[Series, ...] = ()
     estimates: tuple[Summary, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     disturbance: Disturbance | None = None
     gpus_before: tuple[GpuMoment, ...] = ()
     gpus_after: tuple[GpuMoment, ...] = ()
-    energy: Estimate | None = Field(default=None, description="Null where nothing here can meter it.")
+    energy: Estimate | None = Field(
+        default=None, description="Of its devices while it was timed; null where that cannot be told."
+    )
+    energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
+    meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
+    disturbed: tuple[str, ...] = Field(
+        default=(), description="By what, beyond what a measurement bears; empty: by nothing that was seen."
+    )
     status: Status
     reason: str | None = None
     notes: tuple[str, ...] = ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from assay.core.values import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from assay.core.page import Page
     from assay.core.plan import Block, Done
     from assay.core.results import Findings
@@ -32,4 +34,13 @@ class Experiment(Protocol[OptionsT]):
 
     def page(self, machine: Machine, options: OptionsT, findings: Findings, records: Records) -> Page:
         """Return what to show."""
+        ...
+
+
+@runtime_checkable
+class LeavesFiles(Protocol):
+    """An experiment that leaves text files of its own in the run folder."""
+
+    def files(self, machine: Machine, options: Any, findings: Findings, records: Records) -> Mapping[str, str]:
+        """Return the files, by their paths within the run folder."""
         ...

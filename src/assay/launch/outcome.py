@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from assay.core.results import Disturbance, Evidence, GpuMoment, Status
+    from assay.core.results import Disturbance, Evidence, GpuMoment, Status, Tuning
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RawSeries:
 
 @dataclass
 class Outcome:
-    """A trial's samples and evidence, or why there are none."""
+    """A trial's samples, tunings and evidence, or why there are none."""
 
     start_ns: int
     end_ns: int
@@ -35,6 +35,7 @@ class Outcome:
     reason: str | None = None
     stderr_tail: str | None = None
     series: list[RawSeries] = field(default_factory=list)
+    tunings: list[Tuning] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     disturbance: Disturbance | None = None

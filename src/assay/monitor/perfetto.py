@@ -58,7 +58,7 @@ def _events(lines: Iterable[Line]) -> Iterator[Event]:
     ends_us: list[float] = []
     for line in lines:
         if isinstance(line, Header):
-            zero_ns = line.t_ns
+            zero_ns = zero_ns or line.t_ns
             yield from _names(line)
         elif isinstance(line, GpuSample | GpuMeterSample | HostSample):
             yield from _counters(line, zero_ns, rates)

@@ -17,3 +17,5 @@ class Plan(Value):
     versions: dict[str, str | None]
     cwd: str = Field(description="The folder that relative paths in the options start from.")
     created_at: str
+    monitor: bool = Field(default=False, description="Whether a recorder watches meanwhile.")
+    monitor_interval_s: float | None = Field(default=None, gt=0, description="Null: as is usual for the machine.")

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from assay.core.errors import BadInput
+from assay.monitor.reading import read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from assay.core.results import Record, Series
+    from assay.monitor.lines import Line
 
 
 class Records(Sequence["Record"]):
@@ -44,3 +47,10 @@ class Records(Sequence["Record"]):
         except (OSError, ValueError) as error:
             raise BadInput(f"The samples in {path} cannot be read: {error}.") from None
         return np.asarray(samples, dtype=np.float64)
+
+    def watched(self) -> Iterator[Line]:
+        """Give what the monitor wrote during the run, one file after another; a file that is gone gives nothing."""
+        for name in dict.fromkeys(record.sensors for record in self._records if record.sensors is not None):
+            path = self._folder / name
+            if path.is_file():
+                yield from read(path)

@@ -23,7 +23,7 @@ from assay.store.plan import Plan
 from assay.store.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from assay.launch.outcome import RawSeries
@@ -105,9 +105,10 @@ class RunFolder:
         return Records([_parse(line, Record, self.path / "records.jsonl") for line in lines], self.path)
 
     def records(self) -> Records:
-        """Return the records that count: of each block, those of the latest attempt."""
+        """Return the records that count: of each block those of the latest attempt, of each trial its last take."""
         latest = {decision.block.name: decision.attempt for decision in self.decisions()}
-        return Records([r for r in self.all_records() if latest.get(r.block) == r.attempt], self.path)
+        counting = {(r.block, r.trial): r for r in self.all_records() if latest.get(r.block) == r.attempt}
+        return Records(list(counting.values()), self.path)
 
     def finished(self, block: Block) -> list[Record] | None:
         """Return a block's records if all its trials were measured without failure and their samples are there."""
@@ -121,9 +122,10 @@ class RunFolder:
         }
         return [found[trial.id] for trial in block.trials] if wanted == set(found) else None
 
-    def keep_samples(self, trial: str, attempt: int, raw: list[RawSeries]) -> tuple[Series, ...]:
+    def keep_samples(self, trial: str, attempt: int, raw: list[RawSeries], *, take: int = 1) -> tuple[Series, ...]:
         """Write samples, one file a series; return what stands for them in the record."""
-        return tuple(self._keep_series(f"samples/{trial}-{attempt}-{n:03d}.npy", s) for n, s in enumerate(raw))
+        stem = f"samples/{trial}-{attempt}" if take == 1 else f"samples/{trial}-{attempt}.{take}"
+        return tuple(self._keep_series(f"{stem}-{n:03d}.npy", s) for n, s in enumerate(raw))
 
     def _keep_series(self, name: str, raw: RawSeries) -> Series:
         samples = np.frombuffer(raw.data, dtype=np.float64)
@@ -147,6 +149,13 @@ class RunFolder:
     def keep(self, record: Record) -> None:
         """Append a record; from here on it survives whatever happens."""
         append_line(self.path / "records.jsonl", record.model_dump_json())
+
+    def keep_files(self, files: Mapping[str, str]) -> None:
+        """Write files that an experiment leaves beside its findings, by their paths within the folder."""
+        for name, text in files.items():
+            path = self.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(path, text.encode())
 
     def keep_findings(self, findings: Findings) -> None:
         """Write ``findings.json``."""

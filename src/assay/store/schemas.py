@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from assay.core.durable import replace_atomically
 from assay.core.page import Page
 from assay.core.plan import Trial
 from assay.core.results import Findings, Record
 from assay.machine.model import Machine
+from assay.monitor.lines import LINE
 from assay.store.plan import Plan
 from assay.store.runs import Decision
 
@@ -33,8 +36,9 @@ MODELS: dict[str, type[Value]] = {
 def generate() -> dict[str, str]:
     """Return the text of each schema by its file name."""
     texts: dict[str, str] = {}
-    for name, model in MODELS.items():
-        schema = model.model_json_schema(mode="serialization", by_alias=True)
+    adapters: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(model) for name, model in MODELS.items()}
+    for name, adapter in {**adapters, "monitor": LINE}.items():
+        schema = adapter.json_schema(mode="serialization", by_alias=True)
         schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
         texts[f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     return texts

@@ -9,8 +9,9 @@ import numpy as np
 from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Text, Timeline
 from assay.core.units import format_time, unit_of
 from assay.experiments.run.findings import records_of, samples_by_process
-from assay.experiments.run.plan import role_names
+from assay.experiments.run.plan import blocks_of, role_names
 from assay.experiments.times import AXES, CLOCKS, TIMES, decisive
+from assay.experiments.watched import sensor_axis, sensor_lines, watched_table
 from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
@@ -202,9 +203,18 @@ def _placement(options: RunOptions, records: Records) -> tuple[Element, ...]:
     elements: list[Element] = [_evidence(records)]
     bars = _bars(records)
     if bars:
+        lines = sensor_lines(records, _origin_ns(records))
         elements.append(
-            Timeline(title="When each worker was timed", name="timeline", bars=bars, note=f"Mode: {options.mode}.")
+            Timeline(
+                title="When each worker was timed",
+                name="timeline",
+                bars=bars,
+                lines=lines,
+                lines_axis=sensor_axis(records),
+                note=f"Mode: {options.mode}.",
+            )
         )
+    elements += watched_table(records, _labels(options))
     notes = dict.fromkeys(note for record in records for note in record.notes)
     elements += [Text(text=f"Note: {note}.") for note in notes]
     return tuple(elements)
@@ -241,11 +251,25 @@ def _held(evidence: Evidence) -> str:
     return held if held == asked else f"{held}, not {asked}"
 
 
+def _labels(options: RunOptions) -> dict[str, str]:
+    """Return what each trial measures and where."""
+    return {
+        trial.id: f"{trial.roles[0].subjects[0].label} on {', '.join(trial.devices)}, {block.name}"
+        for block in blocks_of(options)
+        for trial in block.trials
+    }
+
+
+def _origin_ns(records: Records) -> int:
+    """Return when the first worker was timed."""
+    return min(s.start_ns for record in records for s in record.series if s.quantity == "call_us")
+
+
 def _bars(records: Records) -> tuple[Bar, ...]:
     timed = [(record, s) for record in records for s in record.series if s.quantity == "call_us"]
     if not timed:
         return ()
-    origin = min(s.start_ns for _, s in timed)
+    origin = _origin_ns(records)
     return tuple(
         Bar(
             lane=s.role if s.rank == 0 else f"{s.role} rank {s.rank}",

@@ -40,6 +40,7 @@ class RunOptions(Value):
     cache: Cache | None = None
     timeout_s: float = Field(default=120.0, gt=0)
     cpu_groups: int | None = Field(default=None, ge=1)
+    retakes: int = Field(default=0, ge=0)
     seed: int = 0
 
 
@@ -93,6 +94,7 @@ def _trial(options: RunOptions, block: str, roles: tuple[Role, ...], repeat: int
     return Trial(
         block=block,
         roles=roles,
+        retakes=options.retakes,
         schedule="together" if options.mode == "concurrent" and not yardstick else "alone",
         method=Method(
             duration_s=min(options.duration_s, YARDSTICK_S) if yardstick else options.duration_s,

@@ -1,0 +1,102 @@
+"""The table of energy_gpu.py, from what was kept: pure functions of raw readings."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+T, BEGIN, END, ENERGY, INSTANT, AVERAGE = range(6)
+"""Where each part of a kept reading is."""
+WARM_S = 1.0
+WINDOW_S = 0.05
+WINDOWS = 10
+Raw = dict[str, Any]
+
+
+def call_s(run: Raw, after_s: float = 0.0) -> float:
+    """Return how long a call took, back to back, from so long after the first one on."""
+    knots = np.array(run["knots"], dtype=np.float64)
+    inside = knots[:, 0] >= knots[0, 0] + after_s * 1e9
+    times, calls = knots[inside, 0], knots[inside, 1]
+    return float((times[-1] - times[0]) / 1e9 / (calls[-1] - calls[0]))
+
+
+def long_run_j(run: Raw) -> float:
+    """Return J per call of a long run: what the counter counted between two of its ticks, over the calls between.
+
+    The ticks are the first and the last that were seen while calls ran and had warmed up.
+    """
+    begin_ns, end_ns = run["knots"][0][0] + WARM_S * 1e9, run["knots"][-1][0]
+    counted = [r for r in run["readings"] if r[ENERGY] is not None]
+    ticks = [
+        ((before[BEGIN] + after[END]) / 2, after[ENERGY])
+        for before, after in pairwise(counted)
+        if after[ENERGY] != before[ENERGY] and before[BEGIN] > begin_ns and after[END] < end_ns
+    ]
+    (first_ns, first_j), (last_ns, last_j) = ticks[0], ticks[-1]
+    return float((last_j - first_j) / ((last_ns - first_ns) / 1e9)) * call_s(run, WARM_S)
+
+
+def differences_j(run: Raw) -> list[float]:
+    """Return J per call as the counter read before and after 50 ms says, at ten places of a run that has warmed up."""
+    begin_ns, end_ns = run["knots"][0][0] + WARM_S * 1e9, run["knots"][-1][0] - WINDOW_S * 2e9
+    counted = [r for r in run["readings"] if r[ENERGY] is not None]
+    found = []
+    for start_ns in np.linspace(begin_ns, end_ns, WINDOWS):
+        before = next((r for r in counted if r[BEGIN] >= start_ns), None)
+        after = None if before is None else next((r for r in counted if r[BEGIN] >= before[END] + WINDOW_S * 1e9), None)
+        if before is not None and after is not None:
+            calls = (after[BEGIN] - before[END]) / 1e9 / call_s(run, WARM_S)
+            found.append(float((after[ENERGY] - before[ENERGY]) / calls))
+    return found
+
+
+def average_j(run: Raw) -> float | None:
+    """Return J per call as average power says that is polled from the first call to the last; null: not offered."""
+    begin_ns, end_ns = run["knots"][0][0], run["knots"][-1][0]
+    watts = [r[AVERAGE] for r in run["readings"] if begin_ns <= r[T] <= end_ns and r[AVERAGE] is not None]
+    return statistics.fmean(watts) * call_s(run) if watts else None
+
+
+def table(raw: Raw) -> str:
+    """Return the published table: everything over the long run's J per call."""
+    titles = (
+        "kernel", "a call", "long run", "`assay.energy` over it: median (range)", "± it states: median",
+        "long run inside", "took", "counter before and after 50 ms", "average power polled from rest, 2 s",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    return "\n".join([*lines, *(_row(name, kernel) for name, kernel in raw["kernels"].items()), *_skipped(raw)])
+
+
+def _row(name: str, kernel: Raw) -> str:
+    if not kernel["long"] or not kernel["energy"]:
+        return f"| {name} |{' – |' * 8}"
+    run = kernel["long"][0]
+    truth_j = long_run_j(run)
+    found = [each["result"] for each in kernel["energy"]]
+    ratios = [each["joules"]["value"] / truth_j for each in found]
+    stated = statistics.median(each["precision_reached"] for each in found)
+    inside = sum(each["joules"]["low"] <= truth_j <= each["joules"]["high"] for each in found)
+    cells = [
+        f"{1e6 * call_s(run, WARM_S):.4g} µs",
+        f"{1e3 * truth_j:.4g} mJ",
+        f"{statistics.median(ratios):.3f} ({_range(ratios)})",
+        f"{100 * stated:.2f} %",
+        f"{inside} of {len(found)}",
+        f"{max(each['took_s'] for each in found):.1f} s at most",
+        _range([j / truth_j for each in kernel["simple"] for j in differences_j(each)]),
+        _range([j / truth_j for each in kernel["simple"] if (j := average_j(each)) is not None]),
+    ]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):.3f} – {max(values):.3f}" if values else "–"
+
+
+def _skipped(raw: Raw) -> list[str]:
+    named = [f"{name}: {', '.join(kernel['skipped'])}" for name, kernel in raw["kernels"].items() if kernel["skipped"]]
+    return ["", f"Skipped for want of time: {'; '.join(named)}."] if named else []

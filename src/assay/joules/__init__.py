@@ -1,0 +1,1 @@
+"""What did it cost? Sensor models, energy windows, and energy per call."""

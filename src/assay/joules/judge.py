@@ -1,0 +1,124 @@
+"""What the readings of a run of calls say: energy per call, by the best sensor, checked against another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.joules.course import course_of
+from assay.joules.percall import FEWEST_TICKS, energy_per_call
+from assay.joules.readings import POWERS
+from assay.joules.sights import Refused, best_sight, power_ticks, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.joules.course import Course, Knot
+    from assay.joules.model import PowerModel, SensorModel
+    from assay.joules.percall import PerCall
+    from assay.joules.readings import Reading
+    from assay.joules.sights import Sight, Stream
+
+EDGE_S = 0.02
+"""Power takes a while to rise when calls begin, and to fall when they end: as if the lag were off by so much."""
+GAIN_SHARE = 0.05
+"""How far the sensor itself may be off: NVIDIA's documented accuracy. It cannot be seen from inside."""
+REST_SHARE = 0.25
+"""How far the power of a rest may be from what it is taken for."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Energy per call, and what it rests on.
+
+    Attributes:
+        window_s: From the end of the warm-up to the last call's end; ``rests_s`` of it the device rested.
+        seen_share: Of the time, by the sensor.
+        unseen_share: Of the energy: what power readings that see calls only in part may miss of it.
+        crosscheck: What integrated power says over what the counter says; null where only one is to be had.
+    """
+
+    per_call: PerCall
+    method: str
+    coverage: float
+    seen_share: float
+    unseen_share: float
+    crosscheck: float | None
+    calls: int
+    window_s: float
+    rests_s: float
+
+    @property
+    def call_s(self) -> float:
+        """How long a call took, back to back."""
+        return (self.window_s - self.rests_s) / self.calls
+
+    @property
+    def power_w(self) -> float:
+        """The average power while calls ran."""
+        return self.per_call.joules / self.call_s
+
+    @property
+    def systematic_j(self) -> float:
+        """How far a call's energy may be off that no number of readings shows: gain, unseen time, rests."""
+        rests = (self.per_call.rest_w or 0.0) * self.rests_s / self.calls
+        return (GAIN_SHARE + self.unseen_share) * abs(self.per_call.joules) + REST_SHARE * rests
+
+
+def judge(readings: Sequence[Reading], knots: Sequence[Knot], open_ns: int, model: SensorModel) -> Judged:
+    """Return the energy per call from the first call that begins after ``open_ns``.
+
+    Raises:
+        Refused: The readings do not tell it, and why.
+    """
+    of = stream(readings, model)
+    course = course_of(list(knots), of.origin_ns)
+    open_s = None if course.is_empty else course.first_at_or_after(of.at_s(open_ns))
+    last_s = 0.0 if course.is_empty else float(course.times_s[-1])
+    if open_s is None or open_s >= last_s:
+        raise Refused("no call ended after the warm-up")
+    sight = best_sight(of, (float(course.times_s[0]), last_s))
+    seen = replace(sight.seen, shift_s=math.hypot(sight.seen.shift_s, EDGE_S))
+    found = energy_per_call(seen, course, open_s)
+    if found is None:
+        raise Refused(
+            f"too few readings: the sensor ticks every {1e3 * sight.period_s:.3g} ms, "
+            f"and at least {FEWEST_TICKS} ticks must fall into the calls"
+        )
+    if found.joules <= 0:
+        raise Refused("the sensor shows no energy that calls explain")
+    start, end = course.progress(np.array([open_s, last_s]))
+    calls, busy_s = round(end - start), course.busy_s(open_s, last_s)
+    in_part = min(1.0, busy_s / calls / (sight.seen_share * sight.period_s))
+    return Judged(
+        per_call=found,
+        method=sight.method,
+        coverage=sight.coverage(open_s, last_s),
+        seen_share=sight.seen_share,
+        unseen_share=in_part * (1.0 - sight.seen_share) / 2,
+        crosscheck=None if sight.method != "counter" else _crosscheck(of, sight, course, found, open_s),
+        calls=calls,
+        window_s=last_s - open_s,
+        rests_s=last_s - open_s - busy_s,
+    )
+
+
+def _crosscheck(of: Stream, sight: Sight, course: Course, found: PerCall, open_s: float) -> float | None:
+    """Return what power readings in the window are over what the calls' energy would make them."""
+    for which in POWERS:
+        how: PowerModel | None = getattr(of.model, which)
+        ticks = None if how is None else power_ticks(of, which, how, sight.ticks, anywhere=True)
+        if how is None or ticks is None:
+            continue
+        ends = ticks.times_s - how.lag_s
+        begins = ends - how.window_s
+        inside = (begins >= open_s) & (ends <= course.times_s[-1])
+        called = course.progress(ends[inside]) - course.progress(begins[inside])
+        rested = course.rested_s(ends[inside]) - course.rested_s(begins[inside])
+        expected_j = float(found.joules * called.sum() + (found.rest_w or 0.0) * rested.sum())
+        if expected_j > 0:
+            return float(ticks.values[inside].sum()) * how.window_s / expected_j
+    return None

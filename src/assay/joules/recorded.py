@@ -1,0 +1,163 @@
+"""The energy of a trial, from what the monitor wrote meanwhile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core.results import Estimate
+from assay.joules.judge import GAIN_SHARE
+from assay.joules.kept import kept_model
+from assay.joules.model import CounterModel, PowerModel, SensorModel
+from assay.joules.readings import Reading
+from assay.joules.values import WindowEnergy
+from assay.joules.windows import window_energy
+from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from assay.monitor.lines import Line
+
+    Array = NDArray[np.float64]
+
+PRECISION = 0.25
+"""Wider than this, a share, the energy of a trial is not told."""
+ASSUMED = SensorModel(
+    device="assumed",
+    driver="any",
+    counter=CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.05, lag_error_s=0.05, read_s=0.01),
+    average=PowerModel(period_s=0.1, window_s=1.0, lag_s=0.1, lag_error_s=0.1, with_counter=False, explained=0.0),
+)
+"""Of a GPU whose sensors were not looked at: they tick ten times a second, and how late is not known well."""
+Windows = list[tuple[int, int]]
+"""From and until when, in ns of the host's monotonic clock."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The energy of a trial's devices, or why it is not told."""
+
+    energy: Estimate | None
+    note: str | None
+
+
+def energy_of_gpus(lines: Sequence[Line], gpus: dict[int, str], windows: Windows, driver: str) -> Told:
+    """Return what GPUs, their UUIDs by number, spent in some windows together."""
+    parts: list[WindowEnergy] = []
+    assumed = False
+    for gpu, uuid in gpus.items():
+        model = kept_model(uuid, driver)
+        assumed = assumed or model is None
+        readings = gpu_readings(lines, gpu)
+        parts += [window_energy(readings, *window, model or ASSUMED, precision=PRECISION) for window in windows]
+    note = "of the GPU, and of nothing else in the machine"
+    if assumed:
+        note += "; how its sensor sees was not looked at (assay.energy does so), so that the interval is wide"
+    return summed(parts, note)
+
+
+def energy_of_packages(lines: Sequence[Line], windows: Windows) -> Told:
+    """Return what the processors spent in some windows, by their own counters."""
+    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
+    if not hosts:
+        return Told(None, "not told: the processor's energy counters are not there, or may not be read")
+    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
+    spent_j = np.array([math.fsum(host.package_energy_j.values()) for host in hosts])
+    parts = [_interpolated(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
+    return summed(parts, "of the processor's packages, whoever ran on them")
+
+
+def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
+    """Return what a counter that is right at every reading says of a window.
+
+    At an edge the energy is known to lie between that of the two readings around it.
+    """
+    window_s = end_s - start_s
+    if start_s < t_s[0] or end_s > t_s[-1]:
+        return WindowEnergy(joules=None, reason="the window was not watched to its ends", window_s=window_s)
+    places = np.searchsorted(t_s, (start_s, end_s)).clip(1, len(t_s) - 1)
+    edge_j = float((spent_j[places] - spent_j[places - 1]).sum())
+    first_j, last_j = np.interp((start_s, end_s), t_s, spent_j)
+    value = float(last_j - first_j)
+    if not edge_j / 2 <= PRECISION * value:
+        said = f"a window of {window_s:.3g} s is too short for a counter that was read every {t_s[1] - t_s[0]:.2g} s"
+        return WindowEnergy(joules=None, reason=said, window_s=window_s)
+    return WindowEnergy(
+        joules=Estimate(
+            value=value,
+            low=value - edge_j / 2,
+            high=value + edge_j / 2,
+            unit="J",
+            scope="process",
+            method="RAPL, edges interpolated",
+            n=int(((t_s >= start_s) & (t_s <= end_s)).sum()) or 1,
+        ),
+        window_s=window_s,
+        systematic_j=GAIN_SHARE * value,
+        power_w=value / window_s,
+        method="RAPL",
+    )
+
+
+def gpu_readings(lines: Sequence[Line], gpu: int) -> list[Reading]:
+    """Return what was read of a GPU's power and energy, in order."""
+    found: list[Reading] = []
+    for line in lines:
+        if isinstance(line, GpuMeterSample) and line.gpu == gpu and line.energy_j is not None:
+            end_ns = line.t_ns + round(1e3 * (line.took_us or 0.0))
+            found.append(Reading(line.t_ns, line.t_ns, end_ns, energy_j=line.energy_j))
+        elif isinstance(line, GpuSample) and line.gpu == gpu:
+            found.append(
+                Reading(
+                    line.t_ns,
+                    line.t_ns,
+                    line.t_ns,
+                    instant_w=line.power_instant_w,
+                    average_w=line.power_average_w,
+                    usage_w=line.power_usage_w,
+                )
+            )
+    return sorted(found, key=lambda reading: reading.t_ns)
+
+
+def summed(parts: list[WindowEnergy], note: str) -> Told:
+    """Return the sum of what was told for each window and device; one that was refused refuses it all."""
+    if not parts:
+        return Told(None, "nothing was timed")
+    refused = next((part.reason for part in parts if part.joules is None), None)
+    if refused is not None:
+        return Told(None, f"not told: {refused}")
+    known = [part.joules for part in parts if part.joules is not None]
+    value = math.fsum(each.value for each in known)
+    error = math.fsum(each.value - each.low for each in known if each.low is not None)
+    methods = list(dict.fromkeys(each.method for each in known))
+    systematic = math.fsum(part.systematic_j or 0.0 for part in parts)
+    return Told(
+        Estimate(
+            value=value,
+            low=value - error,
+            high=value + error,
+            unit="J",
+            scope="process",
+            method="; ".join(methods),
+            n=sum(each.n for each in known),
+        ),
+        f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J",
+    )
+
+
+def merged(windows: Windows) -> Windows:
+    """Return windows in order, those that overlap as one."""
+    found: Windows = []
+    for start_ns, end_ns in sorted(windows):
+        if found and found[-1][1] >= start_ns:
+            found[-1] = (found[-1][0], max(found[-1][1], end_ns))
+        else:
+            found.append((start_ns, end_ns))
+    return found

@@ -1,0 +1,201 @@
+"""When a counter or a sensor moved: from readings that only say what it showed at some moment between two others.
+
+reading  ├──old──┤  ├──old──┤   ├──new──┤             each takes a while (3 to 20 ms for the counter of an H200)
+                    └─────── tick ──────┘             so a tick is only known to lie between two moments
+ticks         ╎         ╎         ╎         ╎         but ticks are evenly spaced, and that places them all
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+FEWEST = 3
+"""Ticks below which no spacing is fitted."""
+NEARBY = 0.02
+"""How far the spacing of ticks may be from the one that is known, as a share."""
+UNEVEN = 0.15
+"""Ticks that stray by more than this share of their spacing are not called evenly spaced."""
+BLURRED = 0.5
+"""Where readings take longer than this share of the spacing, ticks cannot be told apart."""
+TRIED = 81
+"""Spacings that are looked at, first among all and then among those that are allowed."""
+_SQRT_3 = float(np.sqrt(3.0))
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """When something moved, and what it showed from then on.
+
+    Attributes:
+        times_s: When, on the clock of the readings.
+        values: What was shown from then on.
+        spread_s: How far each time may be off by itself, as a standard deviation.
+        shift_s: How far all may be off together.
+        stretch: How far their spacing may be off, as a share.
+        period_s: From one to the next; null where they are not evenly spaced, or too few.
+        fell_s: When the value went back, which a counter should not.
+    """
+
+    times_s: Array
+    values: Array
+    spread_s: Array
+    shift_s: float = 0.0
+    stretch: float = 0.0
+    period_s: float | None = None
+    fell_s: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+
+@dataclass(frozen=True)
+class _Even:
+    """Evenly spaced ticks: where each is, how far all may move together, and how far each strays by itself.
+
+    ``shift_s`` and ``stretch`` are standard deviations over all that the readings allow.
+    """
+
+    times_s: Array
+    period_s: float
+    shift_s: float
+    stretch: float
+    jitter_s: float
+
+
+def find_ticks(begin_s: Array, end_s: Array, values: Array, period_s: float | None = None) -> Ticks:
+    """Return the ticks that readings show; each was asked at ``begin_s`` and answered at ``end_s``.
+
+    With a spacing that is known from before, fewer readings place them well.
+    """
+    moved = np.flatnonzero(np.diff(values) != 0) + 1
+    fell = tuple(float(t) for t in end_s[moved[np.diff(values)[moved - 1] < 0]])
+    low, high, shown = begin_s[moved - 1], end_s[moved], values[moved]
+    spacing = period_s if period_s is not None else _guess(low, high)
+    if spacing is not None:
+        low = np.maximum(low, np.minimum(begin_s[moved] - spacing * (1 + NEARBY), high))
+        even = _evenly(low, high, spacing, known=period_s is not None)
+        if even is not None:
+            spread = np.full(len(shown), even.jitter_s)
+            return Ticks(even.times_s, shown, spread, even.shift_s, even.stretch, even.period_s, fell)
+    return Ticks((low + high) / 2, shown, (high - low) / 2 / _SQRT_3, fell_s=fell)
+
+
+def _guess(low: Array, high: Array) -> float | None:
+    """Return about how far ticks are apart; some may have passed unseen, so not the middle of all distances."""
+    if len(low) < FEWEST:
+        return None
+    return float(np.quantile(np.diff((low + high) / 2), 0.25)) or None
+
+
+def _evenly(low: Array, high: Array, spacing_s: float, *, known: bool) -> _Even | None:
+    """Place evenly spaced ticks within their bounds; null where that cannot be.
+
+    All spacings and places that the bounds allow are a convex area, and its centroid is taken: over all of it, that is
+    off by least. The spacing with most room around it is a corner of the area and may lie far from most of it.
+    """
+    if not len(low) or (len(low) < FEWEST and not known) or float(np.median(high - low)) > BLURRED * spacing_s:
+        return None
+    middle = (low + high) / 2
+    numbers = _numbered(middle, spacing_s)
+    around = numbers - numbers.mean()
+    periods = _candidates(middle, around, high - low, spacing_s, known=known)
+    slack = _Allowed.by(low, high, around, periods).slack_s
+    allowed = _Allowed.by(low, high, around, _finer(periods, slack))
+    jitter = max(0.0, -float(allowed.slack_s.max()) / 2)
+    period, place, shift, spread = allowed.middle()
+    if jitter > UNEVEN * period:
+        return None
+    times = np.clip(place + period * around, low, high)
+    return _Even(np.asarray(times, dtype=np.float64), period, shift, spread / period, jitter)
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """For spacings: between which moments the middle of all ticks may be; where there are none, they are crossed."""
+
+    periods_s: Array
+    after_s: Array
+    before_s: Array
+
+    @classmethod
+    def by(cls, low: Array, high: Array, around: Array, periods: Array) -> _Allowed:
+        """Return what bounds allow for ticks of these numbers, counted from their mean."""
+        at = periods[:, None] * around[None, :]
+        return cls(periods, (low[None, :] - at).max(axis=1), (high[None, :] - at).min(axis=1))
+
+    @property
+    def slack_s(self) -> Array:
+        """How far the middle may move; negative where it can be nowhere."""
+        return self.before_s - self.after_s
+
+    def middle(self) -> tuple[float, float, float, float]:
+        """Return spacing and place at the centroid, and the standard deviations of place and spacing, all in s.
+
+        Where nothing is allowed, what is wrong by least.
+        """
+        slack, places = self.slack_s, (self.after_s + self.before_s) / 2
+        best = int(np.argmax(slack))
+        if slack[best] <= 0:
+            return float(self.periods_s[best]), float(places[best]), 0.0, 0.0
+        weights = np.maximum(slack, 0.0) / float(np.maximum(slack, 0.0).sum())
+        period, place = float(weights @ self.periods_s), float(weights @ places)
+        shift = float(np.sqrt(weights @ ((places - place) ** 2 + slack**2 / 12)))
+        return period, place, shift, float(np.sqrt(weights @ (self.periods_s - period) ** 2))
+
+
+def _finer(periods: Array, slack_s: Array) -> Array:
+    """Return as many spacings over those that are allowed, and one beyond on each side."""
+    allowed = np.flatnonzero(slack_s >= min(0.0, float(slack_s.max())))
+    first, last = max(0, int(allowed[0]) - 1), min(len(periods) - 1, int(allowed[-1]) + 1)
+    return np.linspace(periods[first], periods[last], len(periods))
+
+
+def _numbered(middle: Array, spacing_s: float) -> Array:
+    """Return the number of each tick, from 0 on; numbers are left out where ticks passed unseen."""
+    numbers = np.zeros(len(middle))
+    for _ in range(2):
+        steps = np.maximum(1.0, np.rint(np.diff(middle) / spacing_s))
+        numbers = np.concatenate([[0.0], np.cumsum(steps)])
+        if len(middle) >= FEWEST:
+            spacing_s = float(np.polyfit(numbers, middle, 1)[0])
+    return numbers
+
+
+def _candidates(middle: Array, around: Array, widths: Array, spacing_s: float, *, known: bool) -> Array:
+    """Return spacings to try: near the known one, or near that of a straight line through the middles."""
+    if known and len(middle) < FEWEST:
+        return np.array([spacing_s])
+    straight = float(np.polyfit(around, middle, 1)[0])
+    reach = 4 * float(np.sqrt(np.mean(widths**2) / 12 / (around @ around)))
+    ends = np.array([straight - reach, straight + reach])
+    if known:
+        ends = np.clip(ends, spacing_s * (1 - NEARBY), spacing_s * (1 + NEARBY))
+    return np.linspace(ends[0], ends[1], TRIED)
+
+
+def held_ticks(t_s: Array, values: Array, period_s: float, anchor_s: float | None = None) -> Ticks | None:
+    """Return every tick of something that shows a value until its next tick, also where the value stayed the same.
+
+    Where too few moved to place the ticks, ``anchor_s`` is a moment at which one is known to be; null without it.
+    """
+    moved = find_ticks(t_s, t_s, values, period_s)
+    if moved.period_s is None and anchor_s is None:
+        return None
+    spacing = moved.period_s or period_s
+    anchor = float(moved.times_s[0]) if moved.period_s is not None else float(anchor_s or 0.0)
+    first, last = int(np.ceil((t_s[0] - anchor) / spacing)), int((t_s[-1] - anchor) // spacing)
+    grid = anchor + spacing * np.arange(first, last + 1, dtype=np.float64)
+    middle = grid + spacing / 2
+    after = np.clip(np.searchsorted(t_s, middle), 1, len(t_s) - 1)
+    nearest = after - (middle - t_s[after - 1] < t_s[after] - middle)
+    seen = (t_s[nearest] >= grid) & (t_s[nearest] < grid + spacing)
+    spread = np.full(int(seen.sum()), float(moved.spread_s[0]) if moved.period_s is not None else 0.0)
+    return Ticks(grid[seen], values[nearest[seen]], spread, moved.shift_s, moved.stretch, spacing)

@@ -1,0 +1,166 @@
+"""What the monitor saw while a trial was timed, and what of it is more than a measurement bears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.results import GpuSeen, Meanwhile
+from assay.monitor.lines import GpuMeterSample, GpuSample, Header, HostSample
+from assay.monitor.quantities import POWERS
+from assay.monitor.statistics import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.monitor.lines import Line
+    from assay.monitor.summary import Level, SourceStatistics
+
+Window = tuple[int, int]
+
+MOST_STEAL_PERCENT = 2.0
+MOST_FORCED_SHARE = 0.01
+"""Of the time: held back by heat or by the power brake. The power cap is the work's own doing, and only told."""
+MOST_BUSY_PERCENT = 5.0
+MOST_PCIE_MB_PER_S = 100.0
+MOST_MEMORY_SHARE = 0.02
+"""What a GPU does or holds before a worker of the trial could have touched it is somebody else's."""
+
+FORCED = ("hardware slowdown", "too hot (software)", "too hot (hardware)", "power brake")
+HELD_BACK = (*FORCED, "power cap", "sync boost", "board limit", "reliability voltage")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one GPU or of the host, over several windows."""
+
+    parts: tuple[SourceStatistics, ...]
+
+    def levels(self, quantity: str) -> list[Level]:
+        """Return what was seen of a quantity in each window."""
+        return [level for part in self.parts if (level := part.level(quantity)) is not None]
+
+    def mean(self, quantity: str) -> float | None:
+        """Return the mean over all samples; null where there is none."""
+        levels = self.levels(quantity)
+        n = sum(level.n for level in levels)
+        return sum(level.mean * level.n for level in levels) / n if n else None
+
+    def least(self, quantity: str) -> float | None:
+        """Return the lowest value; null where there is none."""
+        return min((level.minimum for level in self.levels(quantity)), default=None)
+
+    def most(self, quantity: str) -> float | None:
+        """Return the highest value; null where there is none."""
+        return max((level.maximum for level in self.levels(quantity)), default=None)
+
+    def per_s(self, *quantities: str) -> float | None:
+        """Return how fast counters went up, added up; null where none is known in every window."""
+        rates = []
+        for quantity in quantities:
+            counted = [c for part in self.parts for c in part.counted if c.quantity == quantity]
+            known = [(c.difference, c.over_s) for c in counted if c.difference is not None]
+            over_s = sum(seconds for _, seconds in known)
+            if over_s > 0:
+                rates.append(sum(difference for difference, _ in known) / over_s)
+        return sum(rates) if rates else None
+
+    def throttle_share(self) -> dict[str, float]:
+        """Return for each reason the share of the time that it held the clock back; of windows, by their samples."""
+        told = [part for part in self.parts if part.n]
+        n = sum(part.n for part in told)
+        reasons = dict.fromkeys(reason for part in told for reason in part.throttle_share)
+        return {r: sum(part.throttle_share.get(r, 0.0) * part.n for part in told) / n for r in reasons}
+
+
+def meanwhile(lines: Sequence[Line], timed: Sequence[Window], before: Window | None, gpus: dict[int, str]) -> Meanwhile:
+    """Return what was seen within the windows in which a trial was timed.
+
+    Args:
+        lines: Of the recording: its header, and what was recorded around the trial.
+        timed: From and until when something was timed.
+        before: A window in which nobody of the trial could have touched a GPU; null where there was none.
+        gpus: UUIDs of the GPUs in use by their number.
+    """
+    seen_s = sum(end_ns - start_ns for start_ns, end_ns in timed) / 1e9
+    inside = _seen(lines, timed)
+    earlier = _seen(lines, [before] if before is not None else [])
+    totals = {gpu.index: gpu.memory_mib for line in lines if isinstance(line, Header) for gpu in line.gpus}
+    host = inside.get("host", Seen(()))
+    seen = tuple(_gpu(n, uuid, inside[f"gpu:{n}"], seen_s) for n, uuid in gpus.items() if f"gpu:{n}" in inside)
+    pressure = host.per_s("pressure_cpu_s")
+    return Meanwhile(
+        seen_s=seen_s,
+        samples=sum(part.n for source in inside.values() for part in source.parts),
+        gpus=seen,
+        cpu_percent=host.mean("cpu_percent"),
+        steal_percent=host.mean("steal_percent"),
+        context_switches_per_s=host.per_s("context_switches"),
+        pressure_cpu_percent=None if pressure is None else 100 * pressure,
+        memory_used_mib=host.most("memory_used_mib"),
+        complaints=(
+            *_of_the_host(host.mean("steal_percent")),
+            *(said for gpu in seen for said in _of_a_gpu(gpu)),
+            *(said for n in gpus if f"gpu:{n}" in earlier for said in _before(n, earlier[f"gpu:{n}"], totals.get(n))),
+        ),
+    )
+
+
+def _seen(lines: Sequence[Line], windows: Sequence[Window]) -> dict[str, Seen]:
+    header = [line for line in lines if isinstance(line, Header)][:1]
+    found: dict[str, list[SourceStatistics]] = {}
+    for start_ns, end_ns in windows:
+        inside = [line for line in lines if _is_sample(line) and start_ns <= line.t_ns <= end_ns]
+        for source in summarise([*header, *inside]).sources:
+            found.setdefault(source.source, []).append(source)
+    return {name: Seen(tuple(parts)) for name, parts in found.items()}
+
+
+def _is_sample(line: Line) -> bool:
+    return isinstance(line, GpuSample | GpuMeterSample | HostSample)
+
+
+def _gpu(number: int, uuid: str, seen: Seen, seen_s: float) -> GpuSeen:
+    power = next((name for name in POWERS if seen.levels(name)), "")
+    shares = seen.throttle_share()
+    held = max((share for reason, share in shares.items() if reason in HELD_BACK), default=0.0)
+    traffic = seen.per_s("pcie_tx_bytes", "pcie_rx_bytes")
+    return GpuSeen(
+        gpu=number,
+        uuid=uuid,
+        power_w=seen.mean(power),
+        power_max_w=seen.most(power),
+        sm_mhz_low=seen.least("sm_mhz"),
+        sm_mhz_high=seen.most("sm_mhz"),
+        temperature_c=seen.most("temperature_c"),
+        utilisation_percent=seen.mean("utilisation_percent"),
+        memory_used_mib=seen.most("memory_used_mib"),
+        throttled_s=held * seen_s if any(part.n for part in seen.parts) else None,
+        throttle_share=shares,
+        pcie_mb_per_s=None if traffic is None else traffic / 1e6,
+    )
+
+
+def _of_the_host(steal_percent: float | None) -> list[str]:
+    if steal_percent is None or steal_percent <= MOST_STEAL_PERCENT:
+        return []
+    return [f"the hypervisor took {steal_percent:.1f} % of the CPU time away while it was timed"]
+
+
+def _of_a_gpu(seen: GpuSeen) -> list[str]:
+    forced = {r: share for r, share in seen.throttle_share.items() if r in FORCED and share > MOST_FORCED_SHARE}
+    return [f"GPU {seen.gpu} was held back for {share:.0%} of the time: {reason}" for reason, share in forced.items()]
+
+
+def _before(gpu: int, seen: Seen, memory_mib: float | None) -> list[str]:
+    """Return what a GPU did before anybody of the trial could have touched it."""
+    said = []
+    busy, used = seen.mean("utilisation_percent"), seen.least("memory_used_mib")
+    traffic = seen.per_s("pcie_tx_bytes", "pcie_rx_bytes")
+    if busy is not None and busy > MOST_BUSY_PERCENT:
+        said.append(f"GPU {gpu} was busy for {busy:.0f} % of the time before a worker of the trial came")
+    if used is not None and memory_mib is not None and used > MOST_MEMORY_SHARE * memory_mib:
+        said.append(f"{used:.0f} MiB of GPU {gpu} were taken before a worker of the trial came")
+    if traffic is not None and traffic / 1e6 > MOST_PCIE_MB_PER_S:
+        said.append(f"{traffic / 1e6:.0f} MB/s went over the PCIe of GPU {gpu} before a worker of the trial came")
+    return said

@@ -1,0 +1,87 @@
+"""The energy of a trial, from a recording whose joules are known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assay.joules.recorded import energy_of_gpus, energy_of_packages, gpu_readings, merged
+from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
+from tests.monitor.pacing import S, header
+
+if TYPE_CHECKING:
+    from assay.monitor.lines import Line
+
+GPUS = {0: "GPU-of-nobody"}
+
+
+def watched(watts: float, lasting_s: float, *, back_at_s: float | None = None) -> list[Line]:
+    """Return what a recorder writes of a counter that ticks every 100 ms and is read every 100 ms."""
+    lines: list[Line] = [header(gpus=1)]
+    for tick in range(round(lasting_s * 10)):
+        at_s = tick / 10 + 0.03
+        counted = 1e6 + watts * int(10 * at_s) / 10
+        if back_at_s is not None and at_s > back_at_s:
+            counted -= 9e5
+        lines += [
+            GpuSample(t_ns=round(at_s * S), tick=tick, gpu=0, power_average_w=watts),
+            GpuMeterSample(t_ns=round(at_s * S), tick=tick, gpu=0, energy_j=counted, took_us=5000.0),
+        ]
+    return lines
+
+
+def test_a_windows_energy_is_told_with_an_interval_and_how() -> None:
+    told = energy_of_gpus(watched(500.0, 12.0), GPUS, [(3 * S, 9 * S)], "1")
+    assert told.energy is not None
+    assert told.energy.value == pytest.approx(3000.0, rel=0.02)
+    assert told.energy.low is not None
+    assert told.energy.low < 3000.0 < (told.energy.high or 0.0)
+    assert told.note is not None
+    assert "was not looked at" in told.note
+
+
+def test_several_windows_add_up_and_one_that_cannot_be_told_refuses_all() -> None:
+    lines = watched(300.0, 20.0)
+    told = energy_of_gpus(lines, GPUS, [(2 * S, 6 * S), (10 * S, 16 * S)], "1")
+    assert told.energy is not None
+    assert told.energy.value == pytest.approx(3000.0, rel=0.02)
+    short = energy_of_gpus(lines, GPUS, [(2 * S, 6 * S), (10 * S, 10 * S + 30_000_000)], "1")
+    assert short.energy is None
+    assert short.note is not None
+    assert "too short" in short.note
+
+
+def test_a_counter_that_went_back_is_refused_with_the_reason() -> None:
+    told = energy_of_gpus(watched(300.0, 12.0, back_at_s=5.0), GPUS, [(2 * S, 9 * S)], "1")
+    assert told.energy is None
+    assert told.note is not None
+    assert "went back" in told.note
+
+
+def test_without_readings_or_windows_nothing_is_told() -> None:
+    assert energy_of_gpus([header(gpus=1)], GPUS, [(0, S)], "1").energy is None
+    assert energy_of_gpus(watched(1.0, 3.0), GPUS, [], "1").note == "nothing was timed"
+    assert gpu_readings(watched(1.0, 1.0), 1) == []
+
+
+def package(at_s: float, joules: float) -> HostSample:
+    return HostSample(t_ns=round(at_s * S), tick=0, package_energy_j={"package-0": joules, "package-0/dram": joules})
+
+
+def test_processors_are_told_by_their_counters_and_the_edges_are_in_the_interval() -> None:
+    lines = [package(t / 5, 10.0 * t / 5) for t in range(100)]
+    told = energy_of_packages(lines, [(round(3.05 * S), round(13.05 * S))])
+    assert told.energy is not None
+    assert told.energy.value == pytest.approx(200.0)
+    assert told.energy.low == pytest.approx(200.0 - 4.0)
+    assert energy_of_packages(lines, [(round(0.05 * S), round(0.15 * S))]).energy is None
+    assert energy_of_packages(lines, [(15 * S, 60 * S)]).energy is None
+    unread = energy_of_packages([HostSample(t_ns=0, tick=0)], [(0, S)])
+    assert unread.note is not None
+    assert "not there, or may not be read" in unread.note
+
+
+def test_windows_that_overlap_are_one() -> None:
+    assert merged([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
+    assert merged([]) == []

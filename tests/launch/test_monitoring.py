@@ -1,0 +1,115 @@
+"""A recorder beside trials: real processes, and a fake GPU of known power."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assay.core.plan import Method, Role, Subject, Trial
+from assay.core.processes import identify
+from assay.launch.monitoring import Monitoring, gpus_of, named
+from assay.launch.outcome import Outcome, RawSeries
+from assay.machine.detect import detect
+from assay.monitor.lines import Mark
+from assay.monitor.reading import read
+from tests.fakes.fake_nvml import attached, hopper
+from tests.running import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fakes.plugin import MakeFakeNvml
+
+
+def trial(device: str) -> Trial:
+    subject = Subject(workload="softmax", impl="numpy")
+    role = Role(name=device, subjects=(subject,), devices=(device,))
+    return Trial(block="b", roles=(role,), method=Method(duration_s=1))
+
+
+def lasted(seconds: float) -> Outcome:
+    """Return what comes of a trial that is timed for so long, from now on."""
+    start_ns = time.perf_counter_ns()
+    time.sleep(seconds)
+    end_ns = time.perf_counter_ns()
+    series = RawSeries("r", 0, 0, 0, "call_us", 1, start_ns, end_ns, b"")
+    return Outcome(start_ns, end_ns, "2026-01-01T00:00:00+00:00", series=[series])
+
+
+def test_a_trial_on_a_gpu_has_its_energy_and_what_was_seen(tmp_path: Path, make_fake_nvml: MakeFakeNvml) -> None:
+    fake = make_fake_nvml([hopper()], virtual=False)
+    fake.set_power(0, 400.0)
+    with attached(fake), Monitoring(detect(), tmp_path) as monitoring:
+        planned = trial("cuda:0")
+        monitoring.begin(planned)
+        time.sleep(0.6)
+        outcome = lasted(2.5)
+        seen = monitoring.end(planned, outcome)
+    assert seen.sensors is not None
+    assert seen.meanwhile is not None
+    assert seen.meanwhile.gpus[0].power_w == pytest.approx(400.0, rel=0.02)
+    assert seen.meanwhile.cpu_percent is not None
+    assert seen.energy is not None
+    assert seen.energy.value == pytest.approx(1000.0, rel=0.15)
+    lines = list(read(tmp_path / seen.sensors))
+    spans = [line.name for line in lines if isinstance(line, Mark)]
+    assert spans == [named(planned), f"timed {named(planned)}"]
+    assert "softmax@numpy on cuda:0" in spans[0]
+
+
+def test_on_a_cpu_the_host_is_watched_and_untold_energy_has_its_reason(tmp_path: Path) -> None:
+    with Monitoring(detect(), tmp_path) as monitoring:
+        planned = trial("cpu:0")
+        monitoring.begin(planned)
+        seen = monitoring.end(planned, lasted(0.7))
+    assert seen.meanwhile is not None
+    assert seen.meanwhile.samples > 0
+    assert seen.meanwhile.gpus == ()
+    assert (seen.energy is None) == ("not told" in (seen.energy_note or ""))
+
+
+def test_a_recorder_that_is_killed_harms_no_trial_and_the_next_has_a_new_one(tmp_path: Path) -> None:
+    with Monitoring(detect(), tmp_path) as monitoring:
+        planned = trial("cpu:0")
+        monitoring.begin(planned)
+        recording = monitoring.recording
+        assert recording is not None
+        os.kill(recording.pid, signal.SIGKILL)
+        seen = monitoring.end(planned, lasted(0.05))
+        assert seen.meanwhile is None
+        assert seen.note is not None
+        assert "killed by SIGKILL" in seen.note
+        monitoring.begin(planned)
+        again = monitoring.end(planned, lasted(0.5))
+        assert again.note is None
+        assert again.meanwhile is not None
+    assert len(list((tmp_path / "monitor").iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_trial_unwatched_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "monitor").write_text("in the way")
+    with Monitoring(detect(), tmp_path) as monitoring:
+        planned = trial("cpu:0")
+        monitoring.begin(planned)
+        seen = monitoring.end(planned, lasted(0.01))
+    assert seen.sensors is None
+    assert "no monitor watched" in (seen.note or "")
+
+
+def test_the_recorder_is_gone_after_the_run(tmp_path: Path) -> None:
+    with Monitoring(detect(), tmp_path) as monitoring:
+        monitoring.begin(trial("cpu:0"))
+        recording = monitoring.recording
+        assert recording is not None
+    wait_for(lambda: identify(recording.pid) is None)
+
+
+def test_the_gpus_of_a_trial_are_whole_ones_by_number(make_fake_nvml: MakeFakeNvml) -> None:
+    with attached(make_fake_nvml([hopper(), hopper()])):
+        machine = detect()
+    assert list(gpus_of(machine, trial("cuda:1"))) == [1]
+    assert gpus_of(machine, trial("cpu:0")) == {}

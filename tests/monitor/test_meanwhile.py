@@ -1,0 +1,104 @@
+"""What the monitor saw while a trial was timed, from lines whose truth is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assay.monitor.lines import GpuSample, HostSample, WatchedGpu
+from assay.monitor.meanwhile import MOST_STEAL_PERCENT, meanwhile
+from tests.monitor.pacing import S, header
+
+if TYPE_CHECKING:
+    from assay.core.results import Meanwhile
+    from assay.monitor.lines import Line
+
+GPUS = {0: "GPU-0"}
+HEAD = header(gpus=1).model_copy(
+    update={"gpus": (WatchedGpu(index=0, uuid="GPU-0", memory_mib=100_000.0),), "host_every": 1}
+)
+
+
+def seen_in(lines: list[Line], windows: list[tuple[int, int]], gpus: dict[int, str] = GPUS) -> Meanwhile:
+    return meanwhile([HEAD, *lines], windows, None, gpus)
+
+
+def gpu(at_s: float, **readings: object) -> GpuSample:
+    return GpuSample.model_validate({"t_ns": round(at_s * S), "tick": round(at_s * 10), "gpu": 0, **readings})
+
+
+def host(at_s: float, **readings: object) -> HostSample:
+    return HostSample.model_validate({"t_ns": round(at_s * S), "tick": round(at_s * 10), **readings})
+
+
+def seconds(*windows: tuple[float, float]) -> list[tuple[int, int]]:
+    return [(round(a * S), round(b * S)) for a, b in windows]
+
+
+def test_only_what_lies_in_the_timed_windows_counts() -> None:
+    lines: list[Line] = [
+        *(gpu(t / 10, power_instant_w=700.0 if 10 <= t <= 20 else 90.0, sm_mhz=1980) for t in range(40))
+    ]
+    seen = seen_in(lines, seconds((1.0, 2.0)))
+    assert seen.gpus[0].power_w == 700.0
+    assert (seen.gpus[0].sm_mhz_low, seen.gpus[0].sm_mhz_high) == (1980, 1980)
+    assert seen.samples == 11
+    assert seen.seen_s == 1.0
+    assert seen.complaints == ()
+
+
+def test_counters_are_told_by_the_windows_and_not_over_the_gap_between_them() -> None:
+    switches = {0.0: 0, 1.0: 100, 5.0: 90_000, 6.0: 90_100}
+    lines: list[Line] = [*(host(t, context_switches=n, cpu_percent=50.0) for t, n in switches.items())]
+    seen = seen_in(lines, seconds((0.0, 1.0), (5.0, 6.0)), {})
+    assert seen.context_switches_per_s == 100.0
+    assert seen.cpu_percent == 50.0
+    assert seen.gpus == ()
+
+
+def test_steal_beyond_the_bound_is_a_complaint_and_less_is_not() -> None:
+    for steal, complained in ((MOST_STEAL_PERCENT - 0.1, False), (MOST_STEAL_PERCENT + 0.1, True)):
+        seen = seen_in([host(1.0, steal_percent=steal)], seconds((0, 2)), {})
+        assert bool(seen.complaints) == complained
+
+
+def test_heat_is_a_complaint_and_the_power_cap_only_told() -> None:
+    hot: list[Line] = [*(gpu(t / 10, throttle=("too hot (hardware)",) if t < 5 else ()) for t in range(11))]
+    seen = seen_in(hot, seconds((0.0, 1.0)))
+    assert seen.gpus[0].throttled_s == pytest.approx(0.5)
+    assert "held back for 50% of the time: too hot" in seen.complaints[0]
+    capped: list[Line] = [*(gpu(t / 10, throttle=("power cap",)) for t in range(11))]
+    seen = seen_in(capped, seconds((0.0, 1.0)))
+    assert seen.gpus[0].throttled_s == 1.0
+    assert seen.complaints == ()
+
+
+def test_what_a_gpu_does_before_the_trial_is_somebody_elses() -> None:
+    before = [
+        gpu(
+            t / 10,
+            utilisation_percent=40,
+            memory_used_mib=30_000.0,
+            pcie_tx_bytes=int(t * 5e7),
+            pcie_rx_bytes=0,
+        )
+        for t in range(10)
+    ]
+    lines: list[Line] = [HEAD, *before, gpu(2.0, utilisation_percent=100, memory_used_mib=60_000.0)]
+    said = " ".join(meanwhile(lines, seconds((1.9, 2.1)), (0, S), GPUS).complaints)
+    assert "GPU 0 was busy for 40 % of the time before" in said
+    assert "30000 MiB of GPU 0 were taken before" in said
+    assert "500 MB/s went over the PCIe of GPU 0 before" in said
+    assert meanwhile(lines, seconds((1.9, 2.1)), None, GPUS).complaints == ()
+
+
+def test_what_is_not_offered_is_null_and_never_zero() -> None:
+    seen = seen_in([gpu(1.0, temperature_c=40)], seconds((0.0, 2.0)))
+    one = seen.gpus[0]
+    assert one.temperature_c == 40
+    assert (one.power_w, one.sm_mhz_low, one.memory_used_mib, one.pcie_mb_per_s) == (None, None, None, None)
+    assert (seen.cpu_percent, seen.steal_percent, seen.pressure_cpu_percent) == (None, None, None)
+    nothing = seen_in([], seconds((0.0, 2.0)))
+    assert nothing.gpus[0].throttled_s is None
+    assert nothing.samples == 0
