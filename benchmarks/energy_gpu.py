@@ -4,8 +4,9 @@
     python benchmarks/energy_gpu.py verify               compute the table again from what was kept
 
 Three kernels: about 5 ms, 0.2 ms and 10 µs. Of each, ten tries of assay.energy (3 s at most), and among them 10 s back
-to back, and short runs from rest in which the counter is read before and after 50 ms and average power is polled. What
-is left when the time is up is skipped and named; a hang ends the program.
+to back, short runs from rest in which the counter is read before and after 50 ms and average power is polled, and
+windows of Zeus around 50 ms where it can be imported. What is left when the time is up is skipped and named; a hang
+ends the program. Every reading and every moment between calls is kept, so that all of it can be judged again.
 """
 
 from __future__ import annotations
@@ -23,25 +24,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.joules import rig as rigs
 from assay.joules.energy import energy
+from assay.joules.windows import window_energy
 from assay.timing.options import TIMES, options
 from assay.timing.subject import bind
 from benchmarks.energy_gpu_tables import table
+from benchmarks.energy_gpu_zeus import windows, zeus_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assay.joules.course import Knot
     from assay.joules.readings import Reading
+    from assay.timing.options import Options
+    from benchmarks.energy_gpu_zeus import Monitor
 
 RESULTS = Path(__file__).parent / "results" / "h200"
-STEPS = ("energy", "simple", "energy", "simple", "energy", "energy", "simple", "energy", "long",
+DEVICE = "cuda"
+STEPS = ("energy", "simple", "energy", "simple", "energy", "zeus", "energy", "simple", "energy", "long",
          "energy", "energy", "simple", "energy", "energy", "simple", "energy")  # fmt: skip
-COSTS_S = {"energy": 4.0, "simple": 5.0, "long": 15.0}
+COSTS_S = {"energy": 4.0, "simple": 5.0, "long": 15.0, "zeus": 7.0}
 WARM_S, LONG_S, REST_S, SIMPLE_S = 1.0, 10.0, 1.2, 2.0
 BUDGET_S, PRECISION, LIMIT_S = 3.0, 0.05, 10.0
 MEANT_S, MOST_S = 210.0, 235.0
 """No step begins that would not end within the first; the second ends the program wherever it is."""
 KNOTS_KEPT = 400
+ROUGHLY = 0.5
+"""The precision that is asked of windows: whatever they say is kept, with its bounds."""
 Kept = dict[str, Any]
 
 
@@ -62,16 +70,24 @@ def _matmul(torch: Any, a: Any, b: Any, into: Any) -> Callable[[], object]:
 
 
 def one_energy(function: Callable[[], object], device: str, seed: int) -> Kept:
-    """Return one try of assay.energy, with its readings."""
+    """Return one try of assay.energy, with how long a caller waited for it and all that it was judged by."""
+    begin = time.monotonic()
     found = energy(function, device=device, budget_s=BUDGET_S, precision=PRECISION, limit_s=LIMIT_S, seed=seed)
-    return {"result": found.as_json(), "readings": _plain(list(found.readings))}
+    return {
+        "waited_s": round(time.monotonic() - begin, 3),
+        "result": found.as_json(),
+        "readings": _plain(list(found.readings)),
+        "knots": [(knot.t_ns, knot.calls) for knot in found.knots],
+        "open_ns": found.open_ns,
+    }
 
 
 def one_run(function: Callable[[], object], device: str, *, rest_s: float, keep_s: float) -> Kept:
-    """Rest, then make calls back to back for so long; return all readings and some moments between calls."""
-    chosen = options(
-        device=device, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
-    )
+    """Rest, then make calls back to back for so long; return all readings and some moments between calls.
+
+    Beside them is what ``window_energy`` says of the time from the first call to the last.
+    """
+    chosen = _options(device)
     with rigs.rig(chosen) as on:
         keeper = on.keeper(bind(function), chosen)
         sampling = on.sampling()
@@ -83,7 +99,32 @@ def one_run(function: Callable[[], object], device: str, *, rest_s: float, keep_
         finally:
             readings = sampling.stop()
             keeper.close()
-        return {"how": keeper.how, "readings": _plain(readings), "knots": _thinned(keeper.knots())}
+        knots = keeper.knots()
+        window = window_energy(readings, knots[0].t_ns, knots[-1].t_ns, on.model, precision=ROUGHLY)
+        return {
+            "how": keeper.how,
+            "readings": _plain(readings),
+            "knots": _thinned(knots),
+            "window": window.as_json(),
+            "sensor": on.model.as_json(),
+        }
+
+
+def one_zeus(function: Callable[[], object], device: str, monitor: Monitor) -> Kept:
+    """Return what windows of Zeus say, among calls put to the device as in every other step."""
+    chosen = _options(device)
+    with rigs.rig(chosen) as on:
+        keeper = on.keeper(bind(function), chosen)
+        try:
+            return {"how": keeper.how, "windows": windows(monitor, keeper)}
+        finally:
+            keeper.close()
+
+
+def _options(device: str) -> Options:
+    return options(
+        device=device, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
+    )
 
 
 def _plain(readings: list[Reading]) -> list[tuple[float | int | None, ...]]:
@@ -95,10 +136,14 @@ def _thinned(knots: list[Knot]) -> list[tuple[int, int]]:
     return [(knot.t_ns, knot.calls) for knot in [*knots[:-1:step], knots[-1]]]
 
 
-def one_kernel(function: Callable[[], object], device: str, left_s: Callable[[], float]) -> Kept:
+def one_kernel(
+    function: Callable[[], object], device: str, left_s: Callable[[], float], monitor: Monitor | None = None
+) -> Kept:
     """Return all steps of a kernel in turns; those that there is no time left for are named."""
-    kept: Kept = {"energy": [], "simple": [], "long": [], "skipped": [], "order": []}
+    kept: Kept = {"energy": [], "simple": [], "long": [], "zeus": [], "skipped": [], "order": []}
     for number, step in enumerate(STEPS):
+        if step == "zeus" and monitor is None:
+            continue
         if left_s() < COSTS_S[step]:
             kept["skipped"].append(step)
             continue
@@ -107,6 +152,8 @@ def one_kernel(function: Callable[[], object], device: str, left_s: Callable[[],
             kept[step].append(one_energy(function, device, number))
         elif step == "simple":
             kept[step].append(one_run(function, device, rest_s=REST_S, keep_s=SIMPLE_S))
+        elif step == "zeus" and monitor is not None:
+            kept[step].append(one_zeus(function, device, monitor))
         else:
             kept[step].append(one_run(function, device, rest_s=0.3, keep_s=WARM_S + LONG_S))
     return kept
@@ -120,12 +167,15 @@ def run(folder: Path) -> None:
 
     from benchmarks.clock import fingerprint
 
-    raw: Kept = {"kernels": {}}
     made = functions(torch)
+    with rigs.rig(_options(DEVICE)):
+        looked_s = time.monotonic() - begin  # the sensors are looked at once, before anything is compared
+    monitor, which = zeus_monitor()
+    raw: Kept = {"looked_s": round(looked_s, 1), "zeus": which, "zeus_ran": monitor is not None, "kernels": {}}
     for place, (name, function) in enumerate(made.items()):
         share_s = (MEANT_S - (time.monotonic() - begin)) / (len(made) - place)
         until = time.monotonic() + share_s
-        raw["kernels"][name] = one_kernel(function, "cuda", lambda until=until: until - time.monotonic())  # type: ignore[misc]
+        raw["kernels"][name] = one_kernel(function, DEVICE, lambda until=until: until - time.monotonic(), monitor)  # type: ignore[misc]
         raw["took_s"] = round(time.monotonic() - begin, 1)
         keep(folder, raw, fingerprint())
     faulthandler.cancel_dump_traceback_later()

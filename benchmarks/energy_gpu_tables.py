@@ -61,32 +61,42 @@ def average_j(run: Raw) -> float | None:
     return statistics.fmean(watts) * call_s(run) if watts else None
 
 
+def zeus_j(step: Raw) -> list[float]:
+    """Return J per call as each window of Zeus says."""
+    return [window["joules"] / window["calls"] for window in step["windows"]]
+
+
 def table(raw: Raw) -> str:
     """Return the published table: everything over the long run's J per call."""
     titles = (
-        "kernel", "a call", "long run", "`assay.energy` over it: median (range)", "± it states: median",
-        "long run inside", "took", "counter before and after 50 ms", "average power polled from rest, 2 s",
+        "kernel", "a call", "long run", "`assay.energy` over it: median (range)", "furthest off", "± it states: median",
+        "long run inside", "took: median, most", "Zeus, windows of 50 ms", "counter before and after 50 ms",
+        "average power polled from rest, 2 s",
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
-    return "\n".join([*lines, *(_row(name, kernel) for name, kernel in raw["kernels"].items()), *_skipped(raw)])
+    lines += [_row(name, kernel, len(titles) - 1) for name, kernel in raw["kernels"].items()]
+    return "\n".join([*lines, *_beside(raw)])
 
 
-def _row(name: str, kernel: Raw) -> str:
+def _row(name: str, kernel: Raw, cells_beside: int) -> str:
     if not kernel["long"] or not kernel["energy"]:
-        return f"| {name} |{' – |' * 8}"
+        return f"| {name} |{' – |' * cells_beside}"
     run = kernel["long"][0]
     truth_j = long_run_j(run)
     found = [each["result"] for each in kernel["energy"]]
     ratios = [each["joules"]["value"] / truth_j for each in found]
     stated = statistics.median(each["precision_reached"] for each in found)
     inside = sum(each["joules"]["low"] <= truth_j <= each["joules"]["high"] for each in found)
+    waited_s = [each["waited_s"] for each in kernel["energy"]]
     cells = [
         f"{1e6 * call_s(run, WARM_S):.4g} µs",
         f"{1e3 * truth_j:.4g} mJ",
         f"{statistics.median(ratios):.3f} ({_range(ratios)})",
+        f"{100 * max(abs(ratio - 1) for ratio in ratios):.1f} %",
         f"{100 * stated:.2f} %",
         f"{inside} of {len(found)}",
-        f"{max(each['took_s'] for each in found):.1f} s at most",
+        f"{statistics.median(waited_s):.1f} s, {max(waited_s):.1f} s",
+        _range([j / truth_j for each in kernel["zeus"] for j in zeus_j(each)]),
         _range([j / truth_j for each in kernel["simple"] for j in differences_j(each)]),
         _range([j / truth_j for each in kernel["simple"] if (j := average_j(each)) is not None]),
     ]
@@ -97,6 +107,10 @@ def _range(values: list[float]) -> str:
     return f"{min(values):.3f} – {max(values):.3f}" if values else "–"
 
 
-def _skipped(raw: Raw) -> list[str]:
+def _beside(raw: Raw) -> list[str]:
+    """Return what is said below: which Zeus it was or why there is none, and what there was no time for."""
+    said = [f"Zeus is {raw['zeus']}." if raw["zeus_ran"] else f"Zeus was left out ({raw['zeus']})."]
     named = [f"{name}: {', '.join(kernel['skipped'])}" for name, kernel in raw["kernels"].items() if kernel["skipped"]]
-    return ["", f"Skipped for want of time: {'; '.join(named)}."] if named else []
+    if named:
+        said.append(f"Skipped for want of time: {'; '.join(named)}.")
+    return ["", *said]

@@ -1,8 +1,9 @@
-"""What a recorder costs over time: memory over an hour, and ticks missed at 100 Hz, with eight fake GPUs.
+"""What a recorder costs: memory over an hour, ticks missed at 100 Hz with eight fake GPUs, what it moves on a real one.
 
-python benchmarks/watch.py flat      an hour of virtual time: the recorder's memory as it goes on (some minutes)
-python benchmarks/watch.py ticks     a minute of real time, a recorder in its own process: ticks missed, and how late
-python benchmarks/watch.py verify    print the tables again from the kept results
+python benchmarks/watch.py flat                 an hour of virtual time: the recorder's memory as it goes on (minutes)
+python benchmarks/watch.py ticks                a minute of real time, a recorder in its own process: ticks missed
+python benchmarks/watch.py gpu [--to FOLDER]    on this GPU (200 s at most): does watching move a kernel of 10 µs?
+python benchmarks/watch.py verify               compute the tables again from the kept results
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from assay.monitor.recorder import Beside, Recorder
 from assay.monitor.recording import Recording
 from assay.monitor.sinks import JsonlWriter
 from assay.monitor.wire import Stop
+from benchmarks import watch_gpu
 from tests.fakes.fake_nvml import FakeNvml, attached, hopper
 from tests.monitor.pacing import VirtualPace, at_once, header
 
@@ -156,14 +158,30 @@ def table(results: dict[str, Any]) -> str:
 def main() -> int:
     """Measure or verify."""
     known = {"flat": flat, "ticks": ticks}
-    if len(sys.argv) != 2 or sys.argv[1] not in {*known, "verify"}:
-        print(__doc__)
-        return 2
+    match sys.argv[1:]:
+        case ["gpu"]:
+            return gpu(watch_gpu.RESULTS)
+        case ["gpu", "--to", place]:
+            return gpu(Path(place))
+        case [("flat" | "ticks" | "verify") as what]:
+            pass
+        case _:
+            print(__doc__)
+            return 2
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    if sys.argv[1] in known:
-        results[sys.argv[1]] = known[sys.argv[1]]()
+    if what in known:
+        results[what] = known[what]()
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table(results))
+    if what == "verify" and (watch_gpu.RESULTS / "watch.json").exists():
+        print("\n" + watch_gpu.verified(watch_gpu.RESULTS))
+    return 0
+
+
+def gpu(folder: Path) -> int:
+    """Measure on this GPU, keep it in a folder, and print what was found."""
+    watch_gpu.run(folder)
+    print(watch_gpu.verified(folder))
     return 0
 
 

@@ -9,6 +9,7 @@ import pytest
 import assay
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.joules.energy import energy
+from assay.joules.judge import judge
 from assay.joules.values import Energy
 from tests.joules.trials import installed, model_of
 from tests.joules.world import Kernel, VirtualRig, hopper_like, no_counter, opened, probed
@@ -212,3 +213,11 @@ def test_the_plan_of_a_power_only_card_waits_for_its_window() -> None:
     todo = plan(model, 0.001, 6.0, 0.05, random.Random(0))
     assert todo.warm_s is not None
     assert todo.warm_s > model.average.window_s
+
+
+def test_what_comes_with_the_answer_is_enough_to_judge_again() -> None:
+    found, _ = measured()
+    again = judge(found.readings, found.knots, found.open_ns, found.sensor)
+    assert again.per_call.joules == pytest.approx(found.joules.value, rel=0.002)
+    assert again.calls == found.calls
+    assert {"readings", "knots", "open_ns"}.isdisjoint(found.as_json())

@@ -56,8 +56,16 @@ def test_windows_of_a_second_and_more_are_right_to_two_percent(sensor: str, load
 def test_a_load_at_the_sensors_own_period_is_bounded(sensor: str) -> None:
     outcomes = [window_trial(sensor, model_of(sensor), "sensor's period", seed, (1.0, 3.0)) for seed in range(6)]
     assert sum(outcome.holds for outcome in outcomes) >= 5
-    assert max(abs(outcome.ratio - 1) for outcome in outcomes) <= 0.03
+    assert max(abs(outcome.ratio - 1) for outcome in outcomes) <= 0.02
     assert max(outcome.width for outcome in outcomes) <= 0.1
+
+
+def test_a_ramp_through_an_edge_is_told_from_a_load_that_begins_there() -> None:
+    """These two windows of about 1 s lie on slopes; a jump taken for granted at their edges is worth 1.5 and 2.3 %."""
+    for load, seed in (("ramp", 2667269724), ("levels", 1706779269)):
+        outcome = window_trial("Hopper", model_of("Hopper"), load, seed, (1.0, 3.0))  # type: ignore[arg-type]
+        assert outcome.ratio == pytest.approx(1.0, abs=0.005)
+        assert outcome.holds
 
 
 @pytest.mark.parametrize("sensor", ["Hopper", "no instant power"])

@@ -119,11 +119,12 @@ class CallKeepers:
 
     def _graph(self, call_s: float, notes: tuple[str, ...]) -> CudaKeeper | None:
         """Return a keeper that replays a graph; null where so many calls cannot be captured."""
-        calls, memory = 1, self.bench.torch.cuda.graph_pool_handle()
+        calls = 1
         graph: Any = None
         for _ in range(3):  # what a call takes is known better once several are in a graph
             if graph is not None:
                 graph.reset()
+            memory = self.bench.torch.cuda.graph_pool_handle()  # a pool ends with its last graph
             try:
                 graph = capture(self.bench, _repeated(self.bound.call, calls), memory)
             except NotCaptured:

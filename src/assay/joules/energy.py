@@ -23,6 +23,7 @@ from assay.timing.wall import quiet_collector
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from assay.joules.course import Knot
     from assay.joules.judge import Judged
     from assay.joules.keeper import Keeper
     from assay.joules.plan import Plan
@@ -97,6 +98,8 @@ class Taken:
     judged: Judged
     plan: Plan
     readings: list[Reading]
+    knots: list[Knot]
+    open_ns: int
     took_s: float
 
 
@@ -124,7 +127,7 @@ def take(on: Rig, keeper: Keeper, chosen: Options, chance: random.Random) -> Tak
             judged = _look(on, keeper, sampling, todo, open_ns)
     finally:
         readings = sampling.stop()
-    return Taken(judged, todo, readings, (on.clock.now_ns() - start_ns) / 1e9)
+    return Taken(judged, todo, readings, keeper.knots(), open_ns, (on.clock.now_ns() - start_ns) / 1e9)
 
 
 def _measure(on: Rig, keeper: Keeper, todo: Plan, until_ns: int, chance: random.Random) -> None:
@@ -195,6 +198,8 @@ def _result(bound: Bound, on: Rig, keeper: Keeper, chosen: Options, taken: Taken
         origin=on.origin,
         notes=(*on.notes, *keeper.notes, *_said(taken, keeper, chosen, gap_s)),
         readings=tuple(taken.readings),
+        knots=tuple(taken.knots),
+        open_ns=taken.open_ns,
     )
 
 

@@ -39,7 +39,7 @@ class GpuPowerMeter:
     def read(self) -> Reading | None:
         """Return energy and power; null when neither answers."""
         t_ns = self._clock.now_ns()
-        power = self._sensor.read()
+        power = self._sensor.read(traffic=False)
         begin_ns = self._clock.now_ns()
         meter = self._sensor.meter() if self._counts is not False else None
         end_ns = self._clock.now_ns()

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from assay.core.results import Estimate, Origin
 from assay.core.values import Value
+from assay.joules.course import Knot
 from assay.joules.model import SensorModel
 from assay.joules.readings import Reading
 from assay.joules.wording import energy_text, window_text
@@ -47,6 +48,10 @@ class Energy(Value):
     readings: tuple[Reading, ...] = Field(
         default=(), exclude=True, repr=False, description="Every reading in order, on the host's monotonic clock."
     )
+    knots: tuple[Knot, ...] = Field(
+        default=(), exclude=True, repr=False, description="Moments between calls, and how many had ended by then."
+    )
+    open_ns: int = Field(default=0, exclude=True, repr=False, description="When the warm-up was over.")
 
     def __str__(self) -> str:
         return energy_text(self)

@@ -4,14 +4,16 @@
     ───┼──────────╎─────────┼─── … ───┼─────────╎─────────┼───▶ time
           before  │          within             │  after
 
-Power has a level before, within and after the window, for where a window begins something usually begins, and strays
-around it. What the observations show decides how far it strays, and so how sure the edges are. Within one tick it may
-stray unseen, as a load does that repeats at the sensor's own period: that is allowed for whatever they show.
+Power has a level and strays around it, and it may jump at both edges, for where a window begins something often begins.
+What the observations show decides how far it strays and whether it jumps, and so how sure the edges are: a ramp that
+goes on through an edge is told from a load that begins there. Within one tick it may stray unseen, as a load does that
+repeats at the sensor's own period: that is allowed for whatever they show.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 STRAYS = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 MEMORIES_S = (0.02, 0.1, 0.5, 2.0)
-"""How far power strays from its levels, as a share, and for how long; the data choose among them."""
+"""How far power strays from its level, as a share, and for how long; the data choose among them."""
+JUMPS = (0.0, 1.0)
+"""How far power jumps at the edges, as a share of it and a standard deviation; likewise."""
 UNSEEN, UNSEEN_MEMORY = 1.1, 0.25
 """How far power may stray within a tick without being seen, as a share of it, and for which share of the tick.
 
@@ -61,23 +65,26 @@ def energy_between(seen: Observations, start_s: float, end_s: float, *, period_s
     moments = np.concatenate([seen.points_s, [start_s, end_s]])
     since = moments - float(moments.min())
     always = (UNSEEN * asked.power_w) ** 2 * integrated(since, since, UNSEEN_MEMORY * period_s)
+    steps = np.maximum(moments[:, None] - [start_s, end_s], 0.0)
+    jumping = [always + (jump * asked.power_w) ** 2 * (steps @ steps.T) for jump in JUMPS]
     best: Fit | None = None
-    for memory_s in MEMORIES_S:
-        unit = asked.power_w**2 * integrated(since, since, memory_s)
-        for stray in STRAYS:
-            found = asked.krige(seen, always + stray**2 * unit)
+    for memory_s, stray in product(MEMORIES_S, STRAYS):
+        strays = (stray * asked.power_w) ** 2 * integrated(since, since, memory_s)
+        for jumps in jumping:
+            found = asked.krige(seen, jumps + strays)
             if best is None or found.log_likelihood > best.log_likelihood:
                 best = found
     assert best is not None and best.target is not None and best.target_variance is not None  # noqa: S101, PT018
-    reach = quantile(CONFIDENCE, max(2, len(seen) - asked.columns.shape[1]))
+    reach = quantile(CONFIDENCE, max(2, len(seen) - asked.columns.shape[1] - steps.shape[1]))
     return Spent(best.target, reach * float(np.sqrt(best.target_variance)))
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The levels before, within and after as columns, and what is asked of them.
+    """What the energy is a sum of beside what strays, and what is asked of it.
 
     Attributes:
+        columns: Where the energy begins, and its level, as the observations show them; what they do not is left out.
         wanted: How often each column's coefficient is in the energy of the window.
         level_w: About the power at each point.
     """
@@ -89,18 +96,11 @@ class _Asked:
 
     @classmethod
     def of(cls, seen: Observations, start_s: float, end_s: float) -> _Asked:
-        parts = _levels(seen.points_s, start_s, end_s)
-        shown = seen.operator @ parts
-        kept = np.abs(shown).max(axis=0) > 1e-9
-        edges = _levels(np.array([start_s, end_s]), start_s, end_s)
-        wanted = (edges[1] - edges[0])[kept]
-        rough = fit(shown[:, kept], seen.values, np.diag(seen.noise**2 + (0.01 * np.abs(seen.values).max()) ** 2))
-        power_w = max(1e-9, float(wanted @ rough.coefficients) / (end_s - start_s))
-        powers = np.full(4, power_w)
-        powers[kept] = np.maximum(rough.coefficients, 0.0)
-        at = seen.points_s
-        level = np.where(at < start_s, powers[1], np.where(at <= end_s, powers[2], powers[3]))
-        return cls(shown[:, kept], wanted, level, power_w)
+        level_w, power_w = _roughly(seen, start_s, end_s)
+        at = seen.points_s - start_s
+        shown = seen.operator @ np.stack([np.ones(len(at)), at], axis=1)
+        kept = _shown(shown)
+        return cls(shown[:, kept], np.array([0.0, end_s - start_s])[kept], level_w, power_w)
 
     def krige(self, seen: Observations, process: Array) -> Fit:
         """Fit under a covariance of the points and the two edges."""
@@ -108,6 +108,23 @@ class _Asked:
         own = float(process[-1, -1] + process[-2, -2] - 2 * process[-1, -2])
         target = Target(self.wanted, edges, own)
         return fit(self.columns, seen.values, covariance(seen, process[:-2, :-2], self.level_w), target)
+
+
+def _shown(columns: Array) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(columns).max(axis=0) > 1e-9)
+
+
+def _roughly(seen: Observations, start_s: float, end_s: float) -> tuple[Array, float]:
+    """Return about the power at each point, and that of the window, in W: a level before, within and after it."""
+    shown = seen.operator @ _levels(seen.points_s, start_s, end_s)
+    kept = _shown(shown)
+    rough = fit(shown[:, kept], seen.values, np.diag(seen.noise**2 + (0.01 * np.abs(seen.values).max()) ** 2))
+    found = np.zeros(4)
+    found[kept] = rough.coefficients
+    power_w = max(1e-9, float(found[2]))
+    powers = np.where(kept, np.maximum(found, 0.0), power_w)
+    at = seen.points_s
+    return np.where(at < start_s, powers[1], np.where(at <= end_s, powers[2], powers[3])), power_w
 
 
 def _levels(at_s: Array, start_s: float, end_s: float) -> Array:

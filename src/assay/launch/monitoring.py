@@ -17,7 +17,7 @@ from assay.joules.recorded import energy_of_gpus, energy_of_packages, merged
 from assay.launch.trial import placements_of
 from assay.monitor.choice import watched
 from assay.monitor.meanwhile import meanwhile
-from assay.monitor.options import RecordingOptions
+from assay.monitor.options import WINDOWS_ENERGY_S, RecordingOptions
 from assay.monitor.reading import read_window
 from assay.monitor.recording import Recording
 
@@ -91,6 +91,7 @@ class Monitoring:
                     gpu_note=None if self.machine.gpus else self.machine.gpu_note or "there is none",
                     interval_s=interval_s,
                     host_interval_s=max(interval_s, HOST_INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S),
+                    energy_interval_s=WINDOWS_ENERGY_S,
                     processes_interval_s=None,
                     cpus=tuple(sorted(kept)) or None,
                     origin="fake" if self.machine.has_fake_driver else "real",

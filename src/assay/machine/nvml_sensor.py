@@ -1,6 +1,6 @@
 """The sensors of one NVIDIA GPU, read again and again: few and cheap calls, each field by itself.
 
-    at each reading    one call for the fields: power, memory temperature, time under the cap, PCIe and NVLink bytes
+    at each reading    one call for the fields: power, memory temperature, time under the cap; PCIe and NVLink bytes
                        a call each: utilisation, memory, temperature, two clocks, throttle reasons
     now and then       energy and two throttle times (milliseconds), processes, PCIe rates (40 ms)
 
@@ -35,6 +35,8 @@ _FIELDS = {
 }
 """What is asked in one call, by NVML's number of the field and its scope; of NVLinks the sum over all."""
 
+_LEVELS = {name: place for name, place in _FIELDS.items() if not name.endswith(("_tx", "_rx"))}
+
 _ENERGY = {"energy": (83, 0)}
 _HELD_BACK = {"hot_software": (269, 0), "hot_hardware": (270, 0), "power_brake": (271, 0)}
 """What takes an H200 3 to 20 ms, and 0.6 ms, to say: not for every reading."""
@@ -66,9 +68,9 @@ class NvmlSensor:
         """What NVML said last when it did not answer."""
         return self._reader.last_error
 
-    def read(self) -> GpuReading | None:
-        """Return what the sensors say; null when not one of them answers."""
-        ask, fields = self._reader, self._fields(_FIELDS)
+    def read(self, *, traffic: bool = True) -> GpuReading | None:
+        """Return what the sensors say, bytes moved only if asked for; null when not one of them answers."""
+        ask, fields = self._reader, self._fields(_FIELDS if traffic else _LEVELS)
         memory, busy = memory_of(ask, ask.handle), ask.ask("nvmlDeviceGetUtilizationRates")
         reading = GpuReading(
             utilisation_percent=None if busy is None else busy.gpu,

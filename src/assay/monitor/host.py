@@ -21,6 +21,10 @@ LEAST_NS = 50_000_000
 """The kernel counts CPU time in ticks of 10 ms; a share of fewer than five of them says nothing."""
 
 
+CLOCKS_NS = 1_000_000_000
+"""To tell its clock, each CPU is interrupted: of many CPUs, at most once a second."""
+
+
 class HostSource:
     """Looks at the machine; shares are since the look before, the first since this was made."""
 
@@ -29,6 +33,7 @@ class HostSource:
         self._clock = clock
         self._before, self._before_ns = look_at_cpus(root), clock.now_ns()
         self._clocks = Clocks(root, tuple(cpu for cpu in self._before.ticks if cpu >= 0))
+        self._clocks_due_ns = 0
         self._nodes = Nodes(root)
         self._rapl = Rapl(root)
 
@@ -57,7 +62,7 @@ class HostSource:
             cpu_percent=use.cpu_percent,
             steal_percent=use.steal_percent,
             core_percent=use.core_percent,
-            core_mhz=self._clocks.read_mhz(),
+            core_mhz=self._core_mhz(t_ns),
             context_switches=cpus.context_switches,
             load_1m=load_1m(self._root),
             running=cpus.running,
@@ -76,3 +81,10 @@ class HostSource:
             package_energy_j=self._rapl.read_j(),
             **self._nodes.read(),
         )
+
+    def _core_mhz(self, t_ns: int) -> dict[int, float]:
+        """Return the clocks; nothing where they were told a moment ago."""
+        if t_ns < self._clocks_due_ns:
+            return {}
+        self._clocks_due_ns = t_ns + CLOCKS_NS
+        return self._clocks.read_mhz()

@@ -23,7 +23,7 @@ from assay.machine import nvidia
 from assay.machine.vendor import View
 from assay.monitor.choice import choose, origin_of
 from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
-from assay.monitor.options import ENERGY_S, PROCESSES_S, TOP_S, RecordingOptions, check_interval, form_of
+from assay.monitor.options import PROCESSES_S, TOP_S, WINDOWS_ENERGY_S, RecordingOptions, check_interval, form_of
 from assay.monitor.reading import read, read_window
 from assay.monitor.recording import Recording
 from assay.monitor.statistics import summarise
@@ -58,7 +58,7 @@ class Monitor:
         path: str | Path | None = None,
         host: bool = True,
         cpus: Sequence[int] | None = None,
-        energy_interval_s: float = ENERGY_S,
+        energy_interval_s: float = WINDOWS_ENERGY_S,
         processes_interval_s: float | None = PROCESSES_S,
         top_interval_s: float | None = TOP_S,
     ) -> None:

@@ -20,7 +20,12 @@ LONGEST_S = 600.0
 HOST_AT_LEAST_S = 0.1
 """The kernel counts CPU time in hundredths of a second; shares over less than ten of them say little."""
 
-ENERGY_S = 0.1
+HOST_BESIDE_GPUS_S = 0.5
+"""A look at a large machine takes a millisecond or more of CPU time."""
+
+ENERGY_S = 1.0
+WINDOWS_ENERGY_S = 0.1
+"""As often as the counter of an H200 moves: for whoever asks for the energy of windows."""
 PROCESSES_S = 1.0
 TOP_S = 5.0
 
@@ -33,10 +38,12 @@ class RecordingOptions(Value):
     gpu_note: str | None = Field(default=None, description="Why there are none.")
     interval_s: float = 0.1
     energy_interval_s: float = Field(
-        default=ENERGY_S, ge=0, description="Energy counters move ten times a second, and take milliseconds to read."
+        default=ENERGY_S, ge=0, description="Energy counters take milliseconds of CPU time to read: 5 on an H200."
     )
     host: bool = True
-    host_interval_s: float | None = Field(default=None, description="Null: as often, but at most ten times a second.")
+    host_interval_s: float | None = Field(
+        default=None, description="Null: as often, but at most ten times a second, beside GPUs twice."
+    )
     processes_interval_s: float | None = Field(
         default=PROCESSES_S, description="Null: never list who is on the GPUs; it takes the driver's lock."
     )
@@ -67,7 +74,8 @@ class RecordingOptions(Value):
         """Ticks from one look at the host to the next; null: it is not looked at."""
         if not self.host:
             return None
-        return self.ticks(self.host_interval_s or max(self.interval_s, HOST_AT_LEAST_S))
+        at_least_s = HOST_BESIDE_GPUS_S if self.gpus else HOST_AT_LEAST_S
+        return self.ticks(self.host_interval_s or max(self.interval_s, at_least_s))
 
 
 def check_interval(interval_s: float) -> None:
