@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation.allot import LEVELS, Allotment, allot, at_least, device_names, group_count, parse_level
+from assay.isolation.allot import LEVELS, Allotment, allot, at_least, device_names, parse_level
+from assay.isolation.shares import group_count
 from tests.machines import machine, machines
 
 if TYPE_CHECKING:

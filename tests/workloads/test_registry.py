@@ -255,3 +255,14 @@ def test_a_folder_may_have_an_at_sign_in_its_name(tmp_path: Path) -> None:
     (folder / "mine-too.py").write_text("def f(): pass\n")
     spec = f"{folder}/mine-too.py:f"
     assert subject(spec, device_kind="cpu").workload == spec
+
+
+@pytest.mark.parametrize("key", list(registry.BUILT_IN))
+def test_every_built_in_workload_tells_its_parameters_also_where_it_cannot_run(key: str) -> None:
+    workload = registry.known()[key].load()
+    assert f"{workload.name}@{workload.impl}" == key
+    for kind in workload.device_kinds:
+        params = workload.defaults(kind)
+        assert params
+        registry.make_sense(workload, params)
+        assert list(workload.configs(params)) == list(workload.configs(dict(params)))

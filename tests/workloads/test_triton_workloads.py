@@ -144,9 +144,10 @@ def test_there_is_a_configuration_for_every_attention(dtype: str, dim: int, sequ
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 70_000), (3, 17), (8192, 8192)])
 def test_there_is_a_configuration_for_every_matrix(rows: int, cols: int) -> None:
-    for config in triton_rows.configs(Softmax(rows, cols, "float32")):
-        grid, settings = triton_rows.launch(Softmax(rows, cols, "float32"), config)
-        assert grid[0] * settings["block_rows"] >= rows
+    problem = Softmax(rows, cols, "float32")
+    for config in triton_rows.configs(problem):
+        settings = triton_rows.settings(problem, config)
+        assert triton_rows.grid(problem, settings)[0] * settings["block_rows"] >= rows
         assert settings["whole"] == (settings["block_cols"] >= cols)
 
 
@@ -184,7 +185,7 @@ def test_a_configuration_too_large_for_the_gpu_is_refused() -> None:
         raise OutOfResources(294912, 232448, "shared memory")
 
     with pytest.raises(MachineCannot, match=r"^This configuration is too large for this GPU: .*294912.*232448"):
-        triton_common._within_limits(check)
+        triton_common.within_limits(check)
 
 
 def test_without_the_interpreter_kernels_run_on_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ class Subject(Value):
     @property
     def label(self) -> str:
         """The name shown to people: ``softmax@numpy``, ``folder/file.py:function``, or the beginning of a command."""
-        if self.impl == "python":
+        if self.impl == "python" and ":" in self.workload:
             return "/".join(self.workload.split("/")[-2:])
         if self.impl == "command":
             return self.workload if len(self.workload) <= LONGEST_LABEL else f"{self.workload[: LONGEST_LABEL - 1]}…"

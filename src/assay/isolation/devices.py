@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot
-from assay.isolation.allot import group_count
+from assay.isolation.shares import group_count
 from assay.isolation.targets import targets, targets_of
 from assay.machine.order import VISIBLE, AllHidden, by_uuid, cuda_order
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-from assay.core.results import Evidence
+from assay.core.results import Evidence, Tuning
 from assay.launch.handle import Answer, Failure, failures, gather
 from assay.worker import protocol as say
 
@@ -47,6 +47,20 @@ class Trouble(Exception):
     tail: str | None
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a worker did while it was held as a load, all times put together."""
+
+    calls: int = 0
+    up_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def and_then(self, said: say.Released) -> Load:
+        """Return the load with one more time added."""
+        up_s = (said.end_ns - said.start_ns) / 1e9
+        return Load(self.calls + said.calls, self.up_s + up_s, self.cpu_s + said.cpu_s)
+
+
 class Crew:
     """Every worker of one restart. Leaving it ends them all, whatever happened."""
 
@@ -56,9 +70,10 @@ class Crew:
         self.handles: dict[tuple[str, int], Handle] = {}
         self.facts: dict[tuple[str, int], say.Ready] = {}
         self.threads: dict[tuple[str, int], int | None] = {}
-        self.load_calls: dict[tuple[str, int], int] = {}
+        self.held: dict[tuple[str, int], Load] = {}
         self.setup_s: dict[tuple[str, int], float] = {}
         self.series: list[RawSeries] = []
+        self.tunings: list[Tuning] = []
         self.evidence: list[Evidence] = []
 
     def __enter__(self) -> Self:
@@ -103,6 +118,14 @@ class Crew:
             first = next(key for key, answer in answers.items() if isinstance(answer, Failure))
             raise Trouble(tuple(found), self.handles[first].tail())
 
+    def keep_tunings(self, answers: Answers) -> None:
+        """Keep what the tuners found, also where another worker failed."""
+        for key in self.handles:
+            answer = answers.get(key)
+            if isinstance(answer, Answer) and isinstance(answer.message, say.Tuned):
+                found = answer.message.model_dump(exclude={"kind"})
+                self.tunings.append(Tuning(role=key[0], restart=self.restart, **found))
+
     def finish(self) -> None:
         """Bring the crew down in good order and keep what each worker says about itself."""
         everyone = list(self.handles.values())
@@ -115,6 +138,7 @@ class Crew:
 
     def _evidence(self, handle: Handle, said: say.Finished) -> Evidence:
         seat, role = handle.seat, handle.seat.role
+        load = self.held.get(seat.key)
         return Evidence(
             role=role.name,
             rank=seat.rank,
@@ -123,7 +147,9 @@ class Crew:
             isolation_asked=role.isolation,
             setup_s=self.setup_s[seat.key],
             subjects=self.facts[seat.key].facts,
-            load_calls=self.load_calls.get(seat.key),
+            load_calls=load.calls if load else None,
+            load_s=load.up_s if load else None,
+            load_cpu_s=load.cpu_s if load else None,
             thread_limit=self.threads.get(seat.key),
             log=handle.log,
             **said.model_dump(exclude={"kind"}),

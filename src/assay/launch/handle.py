@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from assay.worker import protocol as say
@@ -92,37 +92,54 @@ class Answer:
 Answers = dict[tuple[str, int], Answer | Failure]
 
 
-def gather(handles: Iterable[Handle], expected: type[Value], *, within_s: float, doing: str) -> Answers:
+def gather(
+    handles: Iterable[Handle],
+    expected: type[Value],
+    *,
+    within_s: float,
+    doing: str,
+    beside: Iterable[Handle] = (),
+) -> Answers:
     """Wait, asleep, until every worker has answered or failed; one that is late is ended.
 
     A worker that answers anything but what is expected has failed, in its own words where it has some. When a
-    rank has failed, the others of its role wait for it in vain and are soon ended too.
+    rank has failed, the others of its role wait for it in vain and are soon ended too. Those ``beside`` are loads, who
+    owe nothing but to go on: when one has ended, what the others do is not what was asked for, and they are ended.
     """
     answers: Answers = {}
     deadline = time.monotonic() + within_s
     late = f"no answer within {within_s:.0f} s while {doing}; it was ended"
     with selectors.DefaultSelector() as selector:
         waiting = {handle.seat.key: handle for handle in handles}
-        for handle in waiting.values():
+        for handle in (*waiting.values(), *beside):
             selector.register(handle.fileno(), selectors.EVENT_READ, handle)
         while waiting:
             events = selector.select(max(0.0, deadline - time.monotonic()))
             for event, _ in events:
                 handle = event.data
-                answer = _read(handle, expected)
+                owes = handle.seat.key in waiting
+                answer = _read(handle, expected) if owes else _ended_early(handle)
                 if answer is not None:
                     selector.unregister(event.fd)
                     answers[handle.seat.key] = answer
-                    del waiting[handle.seat.key]
-                if isinstance(answer, Failure) and handle.seat.role.ranks > 1:
-                    deadline = min(deadline, time.monotonic() + AFTER_A_RANK_FAILED_S)
+                    waiting.pop(handle.seat.key, None)
+                if isinstance(answer, Failure) and (handle.seat.role.ranks > 1 or not owes):
+                    deadline = min(deadline, time.monotonic() + (AFTER_A_RANK_FAILED_S if owes else 0.0))
                     late = f"it was ended, as {handle.seat.name} had failed"
-            if not events and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline and not events:
                 break
     for key, handle in waiting.items():
         handle.stop()
         answers[key] = Failure(handle.seat.name, late)
     return answers
+
+
+def _ended_early(handle: Handle) -> Failure | None:
+    """Return why a load does not go on; null when more must come first."""
+    answer = _read(handle, say.Failed)
+    if not isinstance(answer, Failure):
+        return None
+    return replace(answer, reason=f"the load ended early: {answer.reason}")
 
 
 def _read(handle: Handle, expected: type[Value]) -> Answer | Failure | None:

@@ -13,7 +13,9 @@ from array import array
 from typing import TYPE_CHECKING
 
 from assay.launch.handle import Answer, gather
+from assay.launch.loads import raise_load, release
 from assay.launch.outcome import RawSeries
+from assay.launch.tuning import tune
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ TURNS = 10
 
 
 def run(crew: Crew, share_s: float) -> None:
-    """Time the crew's roles as its trial says, each for its share, with the loads up all the while."""
-    _raise_loads(crew)
+    """Time the crew's roles as its trial says, each for its share, then let them tune; the loads are up meanwhile."""
+    loads = crew.of(crew.loads)
+    raise_load(crew, loads)
     if crew.trial.schedule == "together":
         _together(crew, share_s)
     elif crew.trial.schedule == "turns":
@@ -38,21 +41,8 @@ def run(crew: Crew, share_s: float) -> None:
     else:
         for role in crew.timed:
             _one_role(crew, role, share_s / len(crew.timed))
-    _release(crew, crew.of(crew.loads))
-
-
-def _raise_loads(crew: Crew) -> None:
-    loads = crew.of(crew.loads)
-    crew.tell(loads, say.Hold())
-    crew.hear(loads, say.Holding, within_s=crew.trial.method.timeout_s, doing="raising the load")
-
-
-def _release(crew: Crew, handles: list[Handle]) -> None:
-    crew.tell(handles, say.Release())
-    answers = crew.hear(handles, say.Released, within_s=crew.trial.method.timeout_s, doing="ending the load")
-    for key, answer in answers.items():
-        if isinstance(answer, Answer) and isinstance(answer.message, say.Released):
-            crew.load_calls[key] = answer.message.calls
+    tune(crew, START_DELAY_NS)
+    release(crew, loads)
 
 
 def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> say.TakeBlock:
@@ -76,7 +66,8 @@ def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool
         order = order.model_copy(update={"start_at_ns": None})
     crew.tell(handles, order)
     limit_s = (order.duration_s or 0.0) + crew.trial.method.timeout_s
-    answers = gather(handles, say.BlockDone, within_s=limit_s, doing="being timed")
+    loads = crew.of(crew.loads)
+    answers = gather(handles, say.BlockDone, within_s=limit_s, doing="being timed", beside=loads)
     if keep:
         for handle in handles:
             answer = answers[handle.seat.key]
@@ -120,7 +111,7 @@ def _together(crew: Crew, share_s: float) -> None:
         return
     handles = crew.of(crew.timed)
     _take(crew, handles, _order(crew, share_s, hold=True))
-    _release(crew, handles)
+    release(crew, handles)
 
 
 def _in_turns(crew: Crew, share_s: float) -> None:

@@ -87,6 +87,7 @@ class Launcher:
                     crew.finish()
                 finally:
                     outcome.series.extend(crew.series)
+                    outcome.tunings.extend(crew.tunings)
                     outcome.evidence.extend(crew.evidence)
             restart += 1
         if restart < trial.restarts:
@@ -100,7 +101,7 @@ class Launcher:
             port = free_port() if role.ranks > 1 else 0
             for rank in range(role.ranks):
                 seat = Seat(role, rank, crew.restart)
-                allotment = placements[role.isolation].of(role.device_of(rank))
+                allotment = placements[role.isolation].of(role.device_of(rank), role.worker)
                 crew.handles[seat.key] = handle = self.starter(
                     Errand(crew.trial.id, attempt, seat, allotment, port if role.ranks > 1 else None)
                 )
@@ -147,9 +148,11 @@ def shares_of(trial: Trial, *, setup_s: float) -> Shares:
 
 def placements_of(machine: Machine, trial: Trial) -> Placements:
     """Return, for each isolation level the trial's roles ask for, who gets which cores."""
-    devices = tuple(dict.fromkeys((*trial.placed_with, *trial.devices)))
+    workers = trial.workers
     levels = dict.fromkeys(role.isolation for role in trial.roles)
-    return {level: allot(machine, devices, level, cpu_groups=trial.cpu_groups) for level in levels}
+    return {
+        level: allot(machine, tuple(workers), level, cpu_groups=trial.cpu_groups, workers=workers) for level in levels
+    }
 
 
 def joined(series: list[RawSeries]) -> list[RawSeries]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 import sys
@@ -13,10 +12,13 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
-from assay.isolation.bind import Held, bind, bound_nodes, pages_by_node
+from assay.core.plan import HOST
+from assay.isolation.bind import Held, bind
 from assay.worker import protocol as say
 from assay.worker import subjects
-from assay.worker.timer import Timer
+from assay.worker.evidence import cpu_seconds, evidence, still_held
+from assay.worker.timer import Timer, deeper
+from assay.worker.tuning import tuned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +39,7 @@ class Worker:
         self._cores: tuple[int, ...] | None = None
         self._prepared: tuple[Prepared, ...] = ()
         self._timer = Timer((), ())
+        self._told: say.Prepare | None = None
 
     def serve(self) -> None:
         """Answer messages until told to finish."""
@@ -47,6 +50,8 @@ class Worker:
                     self._prepare(message)
                 case say.TakeBlock():
                     self._block(message)
+                case say.Tune():
+                    self._tune(message)
                 case say.Hold():
                     self._hold(announce=True)
                 case say.Finish():
@@ -59,8 +64,8 @@ class Worker:
         os.sched_setaffinity(0, message.all_cpus)
         self._held = bind(message.allotment)
         self._cores = tuple(sorted(os.sched_getaffinity(0)))
-        role = message.role
-        device = role.device_of(message.rank)
+        self._told = message
+        role, device = message.role, workplace(message)
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
         self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
@@ -76,26 +81,44 @@ class Worker:
         if message.hold:
             self._hold(announce=False)
 
+    def _tune(self, message: say.Tune) -> None:
+        if self._told is None:
+            raise say.Garbled("a worker was told to tune before it was prepared")
+        if message.start_at_ns is not None:
+            wait_until(message.start_at_ns)
+        self._line.send(tuned(self._told, device=workplace(self._told), seed=message.seed))
+        if message.hold:
+            self._hold(announce=False)
+
     def _hold(self, *, announce: bool) -> None:
-        """Run every subject in turn, untimed, until the parent says something."""
-        start = time.perf_counter_ns()
-        calls = 0
+        """Run every subject in turn, untimed, some calls ahead of what is finished, until the parent says something."""
+        start, cpu_s = time.perf_counter_ns(), cpu_seconds()
+        calls, depth = 0, 1
         while True:
-            each = self._timer.run_once()
+            begin = time.perf_counter()
+            each = self._timer.run(depth)
             calls += each
             if announce and calls == each:
                 self._line.send(say.Holding())
             if self._line.waiting():
                 break
+            depth = deeper(depth, time.perf_counter() - begin)
         if not isinstance(self._line.receive(), say.Release):
             raise say.Garbled("a load was told something other than release")
-        self._line.send(say.Released(calls=calls, start_ns=start, end_ns=time.perf_counter_ns()))
+        end = time.perf_counter_ns()
+        self._line.send(say.Released(calls=calls, start_ns=start, end_ns=end, cpu_s=cpu_seconds() - cpu_s))
 
     def _finish(self) -> None:
         for prepared in self._prepared:
             prepared.close()
         end_descendants()
         self._line.send(evidence(still_held(self._held, self._cores)))
+
+
+def workplace(told: say.Prepare) -> str:
+    """Return the device that a rank works on; what runs on the host works on its cores, whichever they are."""
+    device = told.role.device_of(told.rank)
+    return "cpu" if device == HOST else device
 
 
 def wait_until(moment_ns: int) -> None:
@@ -105,31 +128,6 @@ def wait_until(moment_ns: int) -> None:
         time.sleep(left / 1e9)
     while time.perf_counter_ns() < moment_ns:
         pass
-
-
-def still_held(held: Held, cores: tuple[int, ...] | None) -> Held:
-    """Return the level that held to the end: work that moved itself to other cores was not isolated."""
-    now = tuple(sorted(os.sched_getaffinity(0)))
-    if cores is None or now == cores:
-        return held
-    return Held("none", (*held.notes, f"the work itself moved from cores {list(cores)} to {list(now)}"))
-
-
-def evidence(held: Held) -> say.Finished:
-    """Read back where this process really ran and what disturbed it."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return say.Finished(
-        pid=os.getpid(),
-        isolation_held=held.level,
-        isolation_notes=held.notes,
-        allowed_cores=tuple(sorted(os.sched_getaffinity(0))),
-        memory_nodes=bound_nodes(),
-        pages_by_node=pages_by_node(),
-        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
-        voluntary_switches=own.ru_nvcsw + children.ru_nvcsw,
-        cpu_s=own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
-        peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / 1024,
-    )
 
 
 def _packed(stretch: Stretch) -> tuple[say.BlockDone, bytes]:

@@ -1,10 +1,12 @@
-"""How parent and worker speak: prepare → ready → block(n or until) → hold → finish.
+"""How parent and worker speak: prepare → ready → block(n or until) → tune → hold → finish.
 
     parent                              worker
       │ ── Prepare ─────────────────────► │  bind, load the subjects, check them
       │ ◄──────────────── Ready | Failed ─┤
       │ ── TakeBlock ───────────────────► │  wait for the start, warm up, time
       │ ◄──────────────────── BlockDone ──┤  with the samples; then holds the load, if asked
+      │ ── Tune ────────────────────────► │  wait for the start, run the role's tuner
+      │ ◄──────────────────────── Tuned ──┤  with what it found; then holds the load, if asked
       │ ── Hold ────────────────────────► │  (a load role) run without being timed
       │ ◄────────────────────── Holding ──┤  after its first call
       │ ── Release ─────────────────────► │  end the load
@@ -25,8 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.core.plan import Cache, Isolation, Role
-from assay.core.results import SubjectFacts
-from assay.core.values import Value
+from assay.core.results import SubjectFacts, Tried
+from assay.core.values import Params, Value
 from assay.isolation.allot import Allotment
 
 if TYPE_CHECKING:
@@ -60,6 +62,15 @@ class TakeBlock(Value):
     duration_s: float | None = None
     warmup_runs: int | None = None
     precision: float | None = Field(default=None, description="Known so well, it may end before its time.")
+    start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
+    hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
+    seed: int = 0
+
+
+class Tune(Value):
+    """Have the role's tuner choose a configuration of its first subject."""
+
+    kind: Literal["tune"] = "tune"
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
     hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
     seed: int = 0
@@ -116,6 +127,22 @@ class BlockDone(Value):
     series: tuple[SeriesHeader, ...]
 
 
+class Tuned(Value):
+    """What the tuner found: a ``Tuning`` but for the role and the restart, which the parent knows."""
+
+    kind: Literal["tuned"] = "tuned"
+    tuner: str
+    version: str | None = None
+    config: Params | None
+    time_us: float | None
+    tried: tuple[Tried, ...] = ()
+    tuning_s: float
+    start_ns: int
+    end_ns: int
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+
+
 class Holding(Value):
     """The load is up: at least one call of each subject was made."""
 
@@ -129,6 +156,7 @@ class Released(Value):
     calls: int
     start_ns: int
     end_ns: int
+    cpu_s: float = Field(description="CPU time that it used meanwhile.")
 
 
 class Finished(Value):
@@ -148,7 +176,19 @@ class Finished(Value):
 
 
 Message = Annotated[
-    Prepare | TakeBlock | Hold | Release | Finish | Ready | Failed | BlockDone | Holding | Released | Finished,
+    Prepare
+    | TakeBlock
+    | Tune
+    | Hold
+    | Release
+    | Finish
+    | Ready
+    | Failed
+    | BlockDone
+    | Tuned
+    | Holding
+    | Released
+    | Finished,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)

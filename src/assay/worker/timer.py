@@ -28,6 +28,12 @@ WALL = "a call returns when its work is done"
 WARMUP_SHARE = 0.3
 """Of a stretch at most, for the warm-up before the first one."""
 
+QUEUED_S = 0.004
+"""About how much work a load has in its queue before it waits for it."""
+
+DEEPEST = 512
+"""Rounds that a load queues at most: drivers hold a thousand launches or so, and then wait."""
+
 
 class Timer:
     """Times the subjects of a role, stretch by stretch."""
@@ -94,12 +100,25 @@ class Timer:
         )
         return Stretch(block.start_ns, block.end_ns, series)
 
-    def run_once(self) -> int:
-        """Call every subject once, untimed; return how many calls that were."""
+    def run(self, rounds: int) -> int:
+        """Call every subject so many times, untimed, then wait for all of it; return how many calls that were."""
+        for _ in range(rounds):
+            for subject in self._timed:
+                subject.call()
         for subject in self._timed:
-            subject.call()
             subject.synchronize()
-        return len(self._timed)
+        return rounds * len(self._timed)
+
+
+def deeper(rounds: int, took_s: float) -> int:
+    """Return how many rounds to run before the next wait, from how long the last ones took.
+
+    A GPU that is waited for after each call is idle while the next one is launched; a few milliseconds of work in its
+    queue keep it busy.
+    """
+    if took_s < QUEUED_S / 2:
+        return min(2 * rounds, DEEPEST)
+    return max(1, rounds // 2) if took_s > 2 * QUEUED_S else rounds
 
 
 def _options(device: str, cache: Cache | None, timeout_s: float) -> Options:

@@ -65,7 +65,7 @@ def run_once(command: Command) -> dict[str, float]:
 def _reported(command: Command, status: int, printed: str, result: Path) -> dict[str, float]:
     """Return the numbers that a command printed and wrote; one that ended badly has none."""
     if status != 0:
-        raise TrialFailed(f"the command {_ended(status)}")
+        raise TrialFailed(f"the command {ended(status)}")
     return {metric.name: find_metric(metric, printed) for metric in command.metrics} | _written(result)
 
 
@@ -98,7 +98,8 @@ def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], i
     return extras, process.returncode
 
 
-def _ended(status: int) -> str:
+def ended(status: int) -> str:
+    """Return in words how a command ended."""
     if status < 0:
         known = {number.value: number.name for number in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"

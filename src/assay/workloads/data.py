@@ -6,6 +6,7 @@ precision and every implementation.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from assay.core.errors import BadInput
 from assay.workloads.parameters import one_of
+from assay.workloads.sharing import shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +53,8 @@ CHOICES = {"dtype": DTYPES, "distribution": DISTRIBUTIONS}
 
 def draw(distribution: Scalar, shape: Shape, dtype: str, seed: int, *, stream: int = 0) -> Floats:
     """Return data of the named distribution; the inputs of one call each take a stream of their own."""
-    return _DRAWS[one_of("distribution", distribution, DISTRIBUTIONS)](shape, dtype, seed, stream=stream)
+    make = partial(_DRAWS[one_of("distribution", distribution, DISTRIBUTIONS)], shape, dtype, seed, stream=stream)
+    return shared(("numpy", distribution, shape, dtype, seed, stream), make)
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:

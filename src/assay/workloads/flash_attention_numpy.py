@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from assay.workloads.base import Prepared
 from assay.workloads.data import CHOICES
 from assay.workloads.parameters import block_sizes, complete, one_of, size
 from assay.workloads.problems import Attention
+from assay.workloads.sharing import shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,13 +180,13 @@ class FlashAttentionNumpy:
         """Draw and lay out queries, keys and values, and set memory aside; the process's cores are the device."""
         problem = Attention.of(params, data.DTYPES)
         tiling = Tiling.of(complete(config, self.configs(params)[0]))
-        q, k, v = (
-            laid_out(
-                data.draw(params["distribution"], problem.shape, problem.dtype, seed, stream=stream), tiling.layout
-            )
-            for stream in range(3)
-        )
-        out = laid_out(np.zeros(problem.shape, problem.dtype), tiling.layout)
+
+        def drawn(stream: int) -> Floats:
+            values = data.draw(params["distribution"], problem.shape, problem.dtype, seed, stream=stream)
+            return laid_out(values, tiling.layout)
+
+        q, k, v = (shared((stream, tiling.layout), partial(drawn, stream)) for stream in range(3))
+        out = shared(("out", tiling.layout), lambda: laid_out(np.zeros(problem.shape, problem.dtype), tiling.layout))
         scratch = Scratch.of(problem, tiling)
         heads = tuple(np.ndindex(problem.batch, problem.heads))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import BadInput
 from assay.workloads import triton_common
@@ -14,16 +15,15 @@ from assay.workloads.parameters import complete, size
 from assay.workloads.problems import ITEM_BYTES, Attention
 from assay.workloads.reference import tolerance
 from assay.workloads.torch_common import Work, reads_tf32
-from assay.workloads.torch_data import draw
-from assay.workloads.torch_device import open_device
-from assay.workloads.triton_common import CHOICES, MOST_SHARED_BYTES, power_of_two, tile_side
+from assay.workloads.torch_data import draw, kept_output
+from assay.workloads.torch_device import open_device, torch_device
+from assay.workloads.triton_common import CHOICES, MOST_SHARED_BYTES, Launch, power_of_two, tile_side
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from assay.core.values import Params
     from assay.workloads.base import Prepared, Workload
-    from assay.workloads.torch_device import Tensor
 
 BLOCK_Q = {"tensor cores": (128, 64), "threads": (64, 32, 16)}
 BLOCK_K = {"tensor cores": (64, 128, 32), "threads": (32, 16, 64)}
@@ -65,6 +65,15 @@ def _problem(params: Params) -> Attention:
     return problem
 
 
+def _settings(config: Params) -> dict[str, int]:
+    tiling = Tiling.of(config)
+    return {"block_q": tiling.block_q, "block_k": tiling.block_k}
+
+
+def _grid(problem: Attention, settings: Mapping[str, Any]) -> tuple[int]:
+    return (problem.batch * problem.heads * -(-problem.sequence // settings["block_q"]),)
+
+
 class FlashAttentionTriton:
     """``flash_attention@triton``. Arrays lie in memory as batch, heads, sequence, dim.
 
@@ -96,43 +105,45 @@ class FlashAttentionTriton:
         )
         return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dim, problem.dtype, by)]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
-        """Draw queries, keys and values, and set the output aside; the kernel is compiled by the first call."""
+    def launch(self, params: Params, *, device: str, seed: int) -> Launch:
+        """Draw queries, keys and values, and set the output aside."""
         problem, where = _problem(params), open_device(device)
-        tf32 = reads_tf32(params, problem.dtype)
-        tiling = Tiling.of(complete(config, self.configs(params)[0]))
-        heads = problem.batch * problem.heads
-        kernel = triton_common.kernel("flash_attention")[(heads * -(-problem.sequence // tiling.block_q),)]
         q, k, v = (
             draw(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=stream)
             for stream in range(3)
         )
-        out = q.new_empty(problem.shape)
-        scale = math.log2(math.e) / math.sqrt(problem.dim)
-        settings = {
-            **asdict(tiling),
-            "dim": problem.dim,
-            "block_d": power_of_two(problem.dim),
-            "causal": problem.causal,
-            "precision": "tf32" if tf32 else "ieee",
-            "widen": triton_common.interpreted(),
-        }
+        out = kept_output(q, problem.shape)
+        return Launch(
+            kernel="flash_attention",
+            args=(q, k, v, out, problem.sequence, math.log2(math.e) / math.sqrt(problem.dim)),
+            out=out,
+            fixed={
+                "dim": problem.dim,
+                "block_d": power_of_two(problem.dim),
+                "causal": problem.causal,
+                "precision": "tf32" if reads_tf32(params, problem.dtype) else "ieee",
+                "widen": triton_common.interpreted(),
+            },
+            settings=_settings,
+            grid=partial(_grid, problem),
+        )
 
-        def call() -> Tensor:
-            kernel(q, k, v, out, problem.sequence, scale, **settings)
-            return out
-
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
+        """Put the data in place; the kernel is compiled by the first call."""
+        problem, launch = _problem(params), self.launch(params, device=device, seed=seed)
+        tf32 = reads_tf32(params, problem.dtype)
+        q, k, v = launch.args[:3]
         work = Work(
-            call=call,
+            call=launch.call(complete(config, self.configs(params)[0])),
             truth=truth(q, k, v, problem),
             tolerance=tolerance("tf32" if tf32 else problem.dtype),
             flop=problem.flop,
             bytes_moved=problem.bytes_moved,
-            out=out,
+            out=launch.out,
             by_rows=queries_first,
             backend=triton_common.backend_of,
         )
-        return triton_common.prepared(work, where=where, seed=seed)
+        return triton_common.prepared(work, where=torch_device(device), seed=seed)
 
 
 WORKLOAD: Workload = FlashAttentionTriton()

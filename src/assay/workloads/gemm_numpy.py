@@ -13,6 +13,7 @@ from assay.workloads.base import Prepared
 from assay.workloads.data import CHOICES
 from assay.workloads.parameters import block_sizes, complete, one_of, size
 from assay.workloads.problems import Gemm
+from assay.workloads.sharing import shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +90,8 @@ class GemmNumpy:
         tiling = Tiling.of(complete(config, self.configs(params)[0]))
         a = data.draw(params["distribution"], (problem.m, problem.k), problem.dtype, seed, stream=0)
         b = data.draw(params["distribution"], (problem.k, problem.n), problem.dtype, seed, stream=1)
-        b = np.asarray(b, order="C" if tiling.layout == "row" else "F")
-        out = np.zeros((problem.m, problem.n), problem.dtype)
+        b = shared(("b", tiling.layout), lambda: np.asarray(b, order="C" if tiling.layout == "row" else "F"))
+        out = shared("out", lambda: np.zeros((problem.m, problem.n), problem.dtype))
         scratch = np.zeros((min(tiling.block_m, problem.m), min(tiling.block_n, problem.n)), problem.dtype)
 
         def call() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from assay.workloads import triton_common
 from assay.workloads.gemm_torch import truth
@@ -12,16 +13,15 @@ from assay.workloads.parameters import complete, size
 from assay.workloads.problems import ITEM_BYTES, Gemm
 from assay.workloads.reference import tolerance
 from assay.workloads.torch_common import Work, reads_tf32
-from assay.workloads.torch_data import draw
-from assay.workloads.torch_device import open_device
-from assay.workloads.triton_common import CHOICES, MOST_SHARED_BYTES, power_of_two, tile_side
+from assay.workloads.torch_data import draw, kept_output
+from assay.workloads.torch_device import open_device, torch_device
+from assay.workloads.triton_common import CHOICES, MOST_SHARED_BYTES, Launch, power_of_two, tile_side
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from assay.core.values import Params
     from assay.workloads.base import Prepared, Workload
-    from assay.workloads.torch_device import Tensor
 
 BLOCK_MN = ((128, 256), (128, 128), (256, 128), (64, 256), (64, 128), (128, 64), (64, 64), (256, 64))
 BLOCK_K = {"tensor cores": (64, 32, 128), "threads": (32, 16, 64)}
@@ -55,6 +55,16 @@ class Tiling:
         return shared <= MOST_SHARED_BYTES and sums <= MOST_SUMS_PER_THREAD[multiplied_by]
 
 
+def _settings(problem: Gemm, config: Params) -> dict[str, int | bool]:
+    tiling = Tiling.of(config)
+    sides = {"block_m": tiling.block_m, "block_n": tiling.block_n, "block_k": tiling.block_k}
+    return {**sides, "even_k": problem.k % tiling.block_k == 0}
+
+
+def _grid(problem: Gemm, settings: Mapping[str, Any]) -> tuple[int]:
+    return (-(-problem.m // settings["block_m"]) * -(-problem.n // settings["block_n"]),)
+
+
 class GemmTriton:
     """``gemm@triton``. All matrices are stored by rows; with ``tf32`` float32 is rounded to TF32 before products."""
 
@@ -81,38 +91,37 @@ class GemmTriton:
         )
         return [asdict(tiling) for tiling in dict.fromkeys(tilings) if tiling.fits(problem.dtype, by)]
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
-        """Draw A and B, and set C aside; the kernel is compiled by the first call."""
+    def launch(self, params: Params, *, device: str, seed: int) -> Launch:
+        """Draw A and B, and set C aside."""
         problem, where = Gemm.of(params, triton_common.DTYPES), open_device(device)
-        tf32 = reads_tf32(params, problem.dtype)
-        tiling = Tiling.of(complete(config, self.configs(params)[0]))
-        grid = (-(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n),)
-        kernel = triton_common.kernel("gemm")[grid]
         a = draw(params["distribution"], (problem.m, problem.k), problem.dtype, seed, where=where, stream=0)
         b = draw(params["distribution"], (problem.k, problem.n), problem.dtype, seed, where=where, stream=1)
-        out = a.new_empty((problem.m, problem.n))
-        settings = {
-            **asdict(tiling),
-            "group_m": GROUP_M,
-            "even_k": problem.k % tiling.block_k == 0,
-            "precision": "tf32" if tf32 else "ieee",
-            "widen": triton_common.interpreted(),
-        }
+        out = kept_output(a, (problem.m, problem.n))
+        precision = "tf32" if reads_tf32(params, problem.dtype) else "ieee"
+        return Launch(
+            kernel="gemm",
+            args=(a, b, out, problem.m, problem.n, problem.k),
+            out=out,
+            fixed={"group_m": GROUP_M, "precision": precision, "widen": triton_common.interpreted()},
+            settings=partial(_settings, problem),
+            grid=partial(_grid, problem),
+        )
 
-        def call() -> Tensor:
-            kernel(a, b, out, problem.m, problem.n, problem.k, **settings)
-            return out
-
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
+        """Put the data in place; the kernel is compiled by the first call."""
+        problem, launch = Gemm.of(params, triton_common.DTYPES), self.launch(params, device=device, seed=seed)
+        tf32 = reads_tf32(params, problem.dtype)
+        a, b = launch.args[:2]
         work = Work(
-            call=call,
+            call=launch.call(complete(config, self.configs(params)[0])),
             truth=truth(a, b, problem),
             tolerance=tolerance("tf32" if tf32 else problem.dtype),
             flop=problem.flop,
             bytes_moved=problem.bytes_moved,
-            out=out,
+            out=launch.out,
             backend=triton_common.backend_of,
         )
-        return triton_common.prepared(work, where=where, seed=seed)
+        return triton_common.prepared(work, where=torch_device(device), seed=seed)
 
 
 WORKLOAD: Workload = GemmTriton()

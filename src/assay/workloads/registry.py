@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from assay.workloads.base import Workload
 
 BUILT_IN = {
+    "cpu_hog@python": "assay.workloads.cpu_hog_python:WORKLOAD",
     "flash_attention@numpy": "assay.workloads.flash_attention_numpy:WORKLOAD",
     "flash_attention@torch": "assay.workloads.flash_attention_torch:WORKLOAD",
     "flash_attention@triton": "assay.workloads.flash_attention_triton:WORKLOAD",
+    "gemm@helion": "assay.workloads.gemm_helion:WORKLOAD",
     "gemm@numpy": "assay.workloads.gemm_numpy:WORKLOAD",
     "gemm@torch": "assay.workloads.gemm_torch:WORKLOAD",
     "gemm@triton": "assay.workloads.gemm_triton:WORKLOAD",
     "layer_norm@torch": "assay.workloads.layer_norm_torch:WORKLOAD",
+    "memory_hog@numpy": "assay.workloads.memory_hog_numpy:WORKLOAD",
     "memcpy@torch": "assay.workloads.memcpy_torch:WORKLOAD",
+    "pcie_copy@torch": "assay.workloads.pcie_copy_torch:WORKLOAD",
     "rms_norm@torch": "assay.workloads.rms_norm_torch:WORKLOAD",
     "rms_norm@triton": "assay.workloads.rms_norm_triton:WORKLOAD",
+    "softmax@helion": "assay.workloads.softmax_helion:WORKLOAD",
     "softmax@numpy": "assay.workloads.softmax_numpy:WORKLOAD",
     "softmax@torch": "assay.workloads.softmax_torch:WORKLOAD",
     "softmax@triton": "assay.workloads.softmax_triton:WORKLOAD",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from assay.workloads import triton_common, triton_rows
@@ -10,16 +11,15 @@ from assay.workloads.problems import RmsNorm
 from assay.workloads.reference import tolerance
 from assay.workloads.rms_norm_torch import truth
 from assay.workloads.torch_common import EPS, Work
-from assay.workloads.torch_data import draw
-from assay.workloads.torch_device import open_device
-from assay.workloads.triton_common import CHOICES
+from assay.workloads.torch_data import draw, kept_output
+from assay.workloads.torch_device import open_device, torch_device
+from assay.workloads.triton_common import CHOICES, Launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.values import Params
     from assay.workloads.base import Prepared, Workload
-    from assay.workloads.torch_device import Tensor
 
 
 class RmsNormTriton:
@@ -41,29 +41,35 @@ class RmsNormTriton:
         """Return blocks of rows and columns with warps and stages to each; 18 by default."""
         return triton_rows.configs(RmsNorm.of(params, triton_common.DTYPES))
 
-    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
-        """Draw the input and the weights, and set the output aside; the kernel is compiled by the first call."""
+    def launch(self, params: Params, *, device: str, seed: int) -> Launch:
+        """Draw the input and the weights, and set the output aside."""
         problem, where = RmsNorm.of(params, triton_common.DTYPES), open_device(device)
-        grid, settings = triton_rows.launch(problem, complete(config, self.configs(params)[0]))
-        kernel = triton_common.kernel("rms_norm")[grid]
         x = draw(params["distribution"], problem.shape, problem.dtype, seed, where=where, stream=0)
         weight = draw(params["distribution"], (problem.cols,), problem.dtype, seed, where=where, stream=1)
-        out = x.new_empty(problem.shape)
+        out = kept_output(x, problem.shape)
+        return Launch(
+            kernel="rms_norm",
+            args=(x, weight, out, problem.rows, problem.cols, EPS),
+            out=out,
+            fixed={},
+            settings=partial(triton_rows.settings, problem),
+            grid=partial(triton_rows.grid, problem),
+        )
 
-        def call() -> Tensor:
-            kernel(x, weight, out, problem.rows, problem.cols, EPS, **settings)
-            return out
-
+    def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
+        """Put the data in place; the kernel is compiled by the first call."""
+        problem, launch = RmsNorm.of(params, triton_common.DTYPES), self.launch(params, device=device, seed=seed)
+        x, weight = launch.args[:2]
         work = Work(
-            call=call,
+            call=launch.call(complete(config, self.configs(params)[0])),
             truth=truth(x, weight, problem),
             tolerance=tolerance(problem.dtype),
             flop=problem.flop,
             bytes_moved=problem.bytes_moved,
-            out=out,
+            out=launch.out,
             backend=triton_common.backend_of,
         )
-        return triton_common.prepared(work, where=where, seed=seed)
+        return triton_common.prepared(work, where=torch_device(device), seed=seed)
 
 
 WORKLOAD: Workload = RmsNormTriton()

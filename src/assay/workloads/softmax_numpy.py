@@ -13,6 +13,7 @@ from assay.workloads.base import Prepared
 from assay.workloads.data import CHOICES
 from assay.workloads.parameters import block_sizes, complete, one_of, size
 from assay.workloads.problems import Softmax
+from assay.workloads.sharing import shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,8 +141,8 @@ class SoftmaxNumpy:
         problem = Softmax.of(params, data.DTYPES)
         tiling = Tiling.of(complete(config, self.configs(params)[0]))
         x = data.draw(params["distribution"], (problem.rows, problem.cols), problem.dtype, seed)
-        x = np.asarray(x, order=tiling.order)
-        out = np.zeros_like(x)
+        x = shared(("x", tiling.order), lambda: np.asarray(x, order=tiling.order))
+        out = shared(("out", tiling.order), lambda: np.zeros_like(x))
         scratch = Scratch.of(problem, tiling)
 
         def call() -> None:

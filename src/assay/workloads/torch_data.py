@@ -8,6 +8,7 @@ PyTorch and one model of GPU, but not those of a CPU.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from assay.core.errors import BadInput
 from assay.workloads import data
 from assay.workloads.parameters import one_of
+from assay.workloads.sharing import shared
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
@@ -30,6 +32,16 @@ _DRAWN_AT_ONCE = 2**24
 
 def draw(distribution: Scalar, shape: data.Shape, dtype: str, seed: int, *, where: str, stream: int = 0) -> Tensor:
     """Return a tensor on a device; the inputs of one call each take a stream of their own."""
+    make = partial(_drawn, distribution, shape, dtype, seed, where=where, stream=stream)
+    return shared(("torch", distribution, shape, dtype, seed, where, stream), make)
+
+
+def kept_output(like: Tensor, shape: data.Shape) -> Tensor:
+    """Return a tensor to write into, of the device and dtype of another."""
+    return shared(("output", shape, like.dtype, like.device), lambda: like.new_empty(shape))
+
+
+def _drawn(distribution: Scalar, shape: data.Shape, dtype: str, seed: int, *, where: str, stream: int) -> Tensor:
     torch = import_torch()
     if math.prod(shape) <= MOST_FROM_NUMPY:
         values = data.draw(distribution, shape, "float64", seed, stream=stream)

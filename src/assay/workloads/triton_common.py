@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads.data import DISTRIBUTIONS
@@ -17,12 +17,13 @@ from assay.workloads.parameters import size
 from assay.workloads.torch_common import reads_tf32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from assay.core.results import Check
     from assay.core.values import Params
     from assay.workloads.base import Prepared
     from assay.workloads.torch_common import Work
+    from assay.workloads.torch_device import Tensor
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -33,6 +34,46 @@ MOST_SHARED_BYTES = 200 * 1024
 
 SMALLEST_DOT = 16
 """Triton multiplies tiles of at least this side."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is launched over data that is in place, in whichever configuration.
+
+    Attributes:
+        kernel: Its name.
+        args: Tensors and numbers, by their place.
+        out: The tensor that it writes.
+        fixed: Settings that all configurations have in common.
+        settings: Returns those of a configuration, but for its warps and stages.
+        grid: Returns how many programs there are, from all settings.
+    """
+
+    kernel: str
+    args: tuple[Any, ...]
+    out: Tensor
+    fixed: Mapping[str, Any]
+    settings: Callable[[Params], dict[str, Any]]
+    grid: Callable[[Mapping[str, Any]], tuple[int]]
+
+    def call(self, config: Params) -> Callable[[], Tensor]:
+        """Return what launches the kernel in one configuration; its first call compiles it."""
+        settings = {**self.fixed, **self.settings(config)}
+        launched = partial(kernel(self.kernel)[self.grid(settings)], *self.args, **settings, **launch_options(config))
+
+        def call() -> Tensor:
+            launched()
+            return self.out
+
+        return call
+
+
+class TritonWorkload(Protocol):
+    """What workloads in Triton offer to an auto-tuner beside what all workloads do."""
+
+    def launch(self, params: Params, *, device: str, seed: int) -> Launch:
+        """Put the data in place, and return how the kernel is launched over it."""
+        ...
 
 
 def interpreted() -> bool:
@@ -81,12 +122,13 @@ def prepared(work: Work, *, where: str, seed: int) -> Prepared:
     ready = work.prepared(where=where, seed=seed)
 
     def check() -> Check:
-        return _within_limits(partial(work.check, seed))
+        return within_limits(partial(work.check, seed))
 
     return replace(ready, check=check, ran=None if interpreted() else ready.ran)
 
 
-def _within_limits(check: Callable[[], Check]) -> Check:
+def within_limits(check: Callable[[], Check]) -> Check:
+    """Make a check; a kernel that asks for more than the GPU has is refused in words."""
     try:
         return check()
     except Exception as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput
 from assay.workloads.parameters import size
-from assay.workloads.triton_common import launch_options, power_of_two
+from assay.workloads.triton_common import power_of_two
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from assay.core.values import Params
     from assay.workloads.problems import Rows
@@ -42,11 +42,15 @@ def _looped(problem: Rows) -> Iterator[Params]:
             yield {"block_rows": 1, "block_cols": cols, "num_warps": warps, "num_stages": stages}
 
 
-def launch(problem: Rows, config: Params) -> tuple[tuple[int], dict[str, int | bool]]:
-    """Return a launch's grid and its settings."""
+def grid(problem: Rows, settings: Mapping[str, Any]) -> tuple[int]:
+    """Return how many programs take the rows."""
+    return (-(-problem.rows // settings["block_rows"]),)
+
+
+def settings(problem: Rows, config: Params) -> dict[str, int | bool]:
+    """Return the settings that a configuration means."""
     rows, cols = (size(config, name) for name in ("block_rows", "block_cols"))
     for name, value in (("block_rows", rows), ("block_cols", cols)):
         if value & (value - 1):
             raise BadInput(f"{name} is a power of two, not {value}.")
-    settings = {"block_rows": rows, "block_cols": cols, "whole": cols >= problem.cols}
-    return (-(-problem.rows // rows),), {**settings, **launch_options(config)}
+    return {"block_rows": rows, "block_cols": cols, "whole": cols >= problem.cols}
