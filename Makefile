@@ -8,8 +8,8 @@ HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev
 
 .PHONY: demo test check format schemas bench-startup ci-setup clean
 
-demo: $(VENV)/.run   ## Time softmax on two devices side by side, and draw the report.
-	$(BIN)/assay run softmax --mode concurrent --isolation full --duration 10
+demo: $(VENV)/.run   ## Does side by side change what is measured, and what is picked? An answer and its report.
+	$(BIN)/assay contention run --quick
 
 test: $(VENV)/.dev   ## Run the test suite.
 	$(BIN)/python -m pytest -n 2

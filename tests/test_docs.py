@@ -35,6 +35,8 @@ def shortened(command: str) -> list[str]:
     words = shlex.split(command)[1:]
     if words[0] == "time":
         return [*words, "--budget", "0.3"]
+    if words[:2] == ["contention", "run"] and "--dry-run" not in words:
+        return [*words, "--budget", "1", "--repeat", "1"]
     if words[0] != "run" or "--dry-run" in words:
         return words
     quick = ["--duration", "0.3", "--repeat", "1", "--restarts", "1"]

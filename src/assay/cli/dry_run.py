@@ -34,7 +34,8 @@ def show(experiment: Experiment[Any], options: Value, machine: Machine, *, as_js
     count = len(step.trials)
     click.echo(f"First block: {step.name} ({step.why}), {count} trial{'' if count == 1 else 's'}")
     for trial in step.trials:
-        click.echo(f"  {describe(trial)}: {trial.method.duration_s:g} s, up to {trial.restarts} restarts")
+        restarts = f", up to {trial.restarts} restarts" if trial.restarts > 1 else ""
+        click.echo(f"  {describe(trial)}: {trial.method.duration_s:.3g} s{restarts}")
         for line in _placed(trial, machine):
             click.echo(f"    {line}")
     bound = "not known beforehand" if step.left_s is None else f"at most {format_span(step.left_s)}"
@@ -47,9 +48,10 @@ def _placed(trial: Trial, machine: Machine) -> list[str]:
     placements = placements_of(machine, trial)
     for role in trial.roles:
         for device in role.devices:
-            allotment = placements[role.isolation].of(device)
+            allotment = placements[role.isolation].of(device, role.worker)
             cores = "unpinned" if allotment.cpus is None else f"cores {','.join(map(str, allotment.cpus))}"
-            lines.append(f"{role.name}: {role.duty}, isolation {role.isolation}, {cores}")
+            tuned = "" if role.tuner is None else f", tunes ({role.tuner.name}) for {role.tuner.budget_s:.2g} s"
+            lines.append(f"{role.name}: {role.duty}, isolation {role.isolation}, {cores}{tuned}")
     return lines + [f"note: {note}" for placement in placements.values() for note in placement.notes]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -12,12 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from assay._version import __version__
-from assay.core.errors import EXIT_DEFECT, EXIT_DONE, AssayError, BadInput, MachineCannot, Stopped, nearest
+from assay.cli.lazy import LazyGroup, Verbs
+from assay.core.errors import EXIT_DEFECT, EXIT_DONE, AssayError, BadInput, MachineCannot, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = {
+VERBS: Verbs = {
+    "contention": ("assay.cli.contention:command", "Does side by side change what is measured, and what is picked?"),
     "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
     "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
     "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
@@ -29,36 +30,7 @@ VERBS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that knows its verbs by name and imports one only when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return every verb."""
-        return sorted(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb, importing it."""
-        if cmd_name not in VERBS:
-            return None
-        module, _, attribute = VERBS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb that is meant, or say which are near."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            raise BadInput(f"There is no command {args[0]!r}.{nearest(args[0], VERBS)} `assay --help` lists them.")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs with their sentences, without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, sentence) for name, (_, sentence) in sorted(VERBS.items())])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="assay")
 def cli() -> None:
     """Measure GPU programs so that the numbers can be believed."""

@@ -17,20 +17,23 @@ if TYPE_CHECKING:
     import click
     from pydantic import JsonValue
 
-    from assay.experiments.run.plan import RunOptions
+    from assay.core.values import Value
+    from assay.experiments.base import Experiment
 
 
 BESIDE_A_PLAN = {"file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval"}
 
 
-def merged(ctx: click.Context, given: dict[str, Any], file: Path) -> dict[str, Any]:
+def merged(ctx: click.Context, given: dict[str, Any], file: Path, experiment: Experiment[Any]) -> dict[str, Any]:
     """Return the options with those of a file filled in; what was said on the command line wins."""
     content = read_json(file) if file.suffix == ".json" else read_yaml(file)
     if not isinstance(content, dict):
         raise BadInput(f"{file} holds no options: it must map option names to values.")
     if "experiment" in content and "options" in content:
         _nothing_beside(ctx, file)
-        return {**given, "options": _planned(content["options"], file)}
+        if content["experiment"] != experiment.name:
+            raise BadInput(f"{file} is the plan of another experiment ({content['experiment']}).")
+        return {**given, "options": _planned(content["options"], file, experiment)}
     parameters = {_plain(name): p for p in ctx.command.params for name in (*p.opts, p.name or "")}
     filled = dict(given)
     for name, value in content.items():
@@ -74,10 +77,9 @@ def _read(ctx: click.Context, parameter: click.Parameter, value: JsonValue, wher
         raise BadInput(f"{where}: {error.format_message() if isinstance(error, click.UsageError) else error}") from None
 
 
-def _planned(options: JsonValue, file: Path) -> RunOptions:
-    from assay.experiments.run.plan import RunOptions
-
+def _planned(options: JsonValue, file: Path, experiment: Experiment[Any]) -> Value:
     try:
-        return RunOptions.model_validate(options)
+        planned: Value = experiment.options_type.model_validate(options)
     except ValidationError as error:
         raise BadInput(f"{file}: options: {first_problem(error)}.") from None
+    return planned

@@ -80,7 +80,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     from assay.machine.detect import detect
 
     if given["file"] is not None:
-        given = options_file.merged(ctx, given, given["file"])
+        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else build(given, behind_dashes(ctx), machine)
     if given["dry_run"]:

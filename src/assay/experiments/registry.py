@@ -11,7 +11,11 @@ from assay.core.errors import BadInput, nearest
 if TYPE_CHECKING:
     from assay.experiments.base import Experiment
 
-BUILT_IN = {"run": "assay.experiments.run:EXPERIMENT"}
+BUILT_IN = {
+    "contention": "assay.experiments.contention:EXPERIMENT",
+    "matrix": "assay.experiments.matrix:EXPERIMENT",
+    "run": "assay.experiments.run:EXPERIMENT",
+}
 ENTRY_POINTS = "assay.experiments"
 
 

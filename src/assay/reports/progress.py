@@ -113,11 +113,16 @@ class LiveProgress(PlainProgress):
 
 
 def describe(trial: Trial) -> str:
-    """Write a trial in a few words: what runs where, and how."""
-    subjects = ", ".join(dict.fromkeys(s.label for role in trial.roles for s in role.subjects))
-    how = {"alone": "", "together": " together", "turns": " in turns"}[trial.schedule]
+    """Write a trial in a few words: what is timed where, beside what, and how."""
+    timed = [role for role in trial.roles if role.duty == "timed"]
+    subjects = ", ".join(dict.fromkeys(s.label for role in timed for s in role.subjects))
+    devices = " and ".join(dict.fromkeys(device for role in timed for device in role.devices))
+    loads = dict.fromkeys(s.label for role in trial.roles if role.duty == "load" for s in role.subjects)
+    how = {"alone": "", "together": " together", "turns": " in turns"}[trial.schedule] if len(timed) > 1 else ""
+    beside = f" beside {', '.join(loads)}" if loads else ""
     quiet = ", once it is quiet (waits up to 2 min)" if trial.strangers == "wait" else ""
-    return f"{subjects} on {' and '.join(trial.devices)}{how if len(trial.roles) > 1 else ''}{quiet}"
+    phase = trial.settings.get("phase")
+    return f"{f'{phase}: ' if isinstance(phase, str) else ''}{subjects} on {devices}{how}{beside}{quiet}"
 
 
 def outcome(record: Record) -> str:
@@ -126,10 +131,10 @@ def outcome(record: Record) -> str:
         return f"{record.status}: {record.reason}"
     timed = [s for s in record.estimates if s.quantity == decisive([record], s.role)]
     times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
-    if len(timed) == 1:
-        return times[0]
+    if len({s.role for s in timed}) == 1:
+        return ", ".join(times)
     return ", ".join(f"{s.role} {taken}" for s, taken in zip(timed, times, strict=True))
 
 
 def _half_width(share: float | None) -> str:
-    return "" if share is None else f" ±{share:.1%}"
+    return "" if share is None or share >= 10 else f" ±{share:.1%}"  # that wide it says nothing

@@ -11,12 +11,13 @@ from assay.core.units import format_time, unit_of
 from assay.experiments.run.findings import records_of, samples_by_process
 from assay.experiments.run.plan import blocks_of, role_names
 from assay.experiments.times import AXES, CLOCKS, TIMES, decisive
+from assay.experiments.trouble import trouble
 from assay.experiments.watched import sensor_axis, sensor_lines, watched_table
 from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
-    from assay.core.results import Estimate, Evidence, Finding, Findings, Record
+    from assay.core.results import Estimate, Evidence, Finding, Findings
     from assay.experiments.run.plan import RunOptions
     from assay.machine.model import Machine
     from assay.stats.summary import Samples
@@ -38,7 +39,7 @@ def page(machine: Machine, options: RunOptions, findings: Findings, records: Rec
         Section(title="Results", elements=tuple(results)),
         *_reported(options, records),
         Section(title="Who ran where and when", elements=_placement(options, records)),
-        *_trouble(records),
+        *trouble(records),
     ]
     return Page(
         title=f"assay run: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
@@ -280,26 +281,6 @@ def _bars(records: Records) -> tuple[Bar, ...]:
         )
         for record, s in timed
     )
-
-
-def _trouble(records: Records) -> list[Section]:
-    rows = tuple(_trouble_row(record) for record in records if record.status != "ok")
-    if not rows:
-        return []
-    titles = ("block", "trial", "status", "reason", "end of what it printed")
-    table = Table(
-        title="Trials without a result",
-        columns=tuple(Column(title=t) for t in titles),
-        rows=rows,
-        tones=tuple("bad" for _ in rows),
-    )
-    return [Section(title="What went wrong", elements=(table,))]
-
-
-def _trouble_row(record: Record) -> tuple[Cell, ...]:
-    lines = (record.stderr_tail or "").strip().splitlines()
-    telling = [line for line in lines if "rror" in line] or lines
-    return (record.block, record.trial, record.status, record.reason, telling[-1] if telling else None)
 
 
 def _facts(machine: Machine, options: RunOptions) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,215 @@
+"""What do auto-tuners choose in company? Assay's pick, ``triton.autotune`` and Helion, quiet and beside two aggressors.
+
+    python benchmarks/tuners.py run [--to FOLDER] [--tries N]   measure on this GPU, keep everything, print the table
+    python benchmarks/tuners.py verify                           compute the table again from what was kept
+
+Every try is a process of its own that is started, times the default configuration, and tunes; tries of all tuners and
+conditions take turns in random order. At the end every configuration that was chosen is timed in quiet, in turns, in
+three processes. What there is no time for is left out and counted.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import lzma
+import random
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from assay.core.guardian import Guardian
+from assay.core.plan import HOST, Method, Role, Subject, Trial, Tuner
+from assay.experiments.times import TIMES
+from assay.launch.local import LocalStarter
+from assay.launch.trial import Launcher
+from assay.machine.detect import detect
+from assay.workloads import registry
+from benchmarks.tuners_tables import key_of, table
+
+if TYPE_CHECKING:
+    from assay.core.plan import TunerName
+    from assay.launch.outcome import Outcome
+
+RESULTS = Path(__file__).parent / "results" / "h200"
+TRIES = 5
+MOST_S = 560.0
+"""No try begins that would not leave time to time the choices again; the watchdog ends a hang a little later."""
+RETIMING_S = 45.0
+PROCESSES, START_S = 3, 5.0
+"""Each choice is timed in so many processes; about so long one takes to start."""
+BUDGET_S = 20.0
+SHAPE = {"rows": "4096", "cols": "8192"}
+TUNERS: dict[TunerName, str] = {"pick": "softmax@triton", "triton": "softmax@triton", "helion": "softmax@helion"}
+LOADS: dict[str, tuple[str, str] | None] = {
+    "quiet": None,
+    "CPU hogs": ("cpu_hog@python", HOST),
+    "co-tenant on the GPU": ("gemm@torch", "cuda:0"),
+}
+Kept = dict[str, Any]
+
+
+def subject(spec: str, device_kind: str, shape: dict[str, str] | None = None) -> Subject:
+    """Return a workload with its parameters."""
+    return registry.subject(spec, device_kind=device_kind, given=shape)
+
+
+def trial(tuner: TunerName, condition: str, number: int, device: str, shape: dict[str, str]) -> Trial:
+    """Return one try: time the default, then tune, beside the load all the while; nobody is pinned."""
+    kind = device.partition(":")[0]
+    roles = [
+        Role(
+            name="tuned",
+            subjects=(subject(TUNERS[tuner], kind, shape),),
+            devices=(device,),
+            isolation="gpu",
+            tuner=Tuner(name=tuner, budget_s=BUDGET_S),
+        )
+    ]
+    load = LOADS[condition]
+    if load is not None:
+        spec, place = load
+        on_host = place == HOST
+        roles.append(
+            Role(
+                name=condition,
+                subjects=(subject(spec, "cpu" if on_host else kind),),
+                duty="load",
+                devices=(HOST if on_host else device,),
+                worker=0 if on_host else 1,
+                isolation="gpu",
+            )
+        )
+    return Trial(
+        block=f"try-{number}",
+        roles=tuple(roles),
+        schedule="together",
+        method=Method(duration_s=0.5, timeout_s=90.0),
+        settings={"tuner": tuner, "condition": condition},
+        seed=number,
+    )
+
+
+def quiet(subjects: list[Subject], device: str) -> Trial:
+    """Return the trial that times configurations of one implementation in turns, in quiet."""
+    role = Role(name="quiet", subjects=tuple(subjects), devices=(device,), isolation="full")
+    each_s = 0.3 * len(subjects)
+    return Trial(
+        block="quiet",
+        roles=(role,),
+        method=Method(duration_s=PROCESSES * (START_S + each_s), precision=1e-6, timeout_s=120.0),
+        restarts=PROCESSES,
+    )
+
+
+def told(outcome: Outcome, tuner: str, condition: str, number: int) -> Kept:
+    """Return what came of a try."""
+    found = outcome.tunings[0] if outcome.tunings else None
+    load = next((e for e in outcome.evidence if e.load_calls is not None), None)
+    return {
+        "tuner": tuner,
+        "condition": condition,
+        "try": number,
+        "status": outcome.status,
+        "reason": outcome.reason if found is None else found.reason,
+        "config": found.config if found else None,
+        "time_us": found.time_us if found else None,
+        "tuning_s": found.tuning_s if found else None,
+        "version": found.version if found else None,
+        "tried": [(each.time_us, each.reason is None) for each in found.tried] if found else [],
+        "load": None if load is None else {"calls": load.load_calls, "s": load.load_s, "cpu_s": load.load_cpu_s},
+    }
+
+
+def retimed(outcome: Outcome, subjects: list[Subject]) -> dict[str, list[float]]:
+    """Return the median time of each configuration in each process, by its key."""
+    import numpy as np
+
+    found: dict[str, list[float]] = {}
+    taken = {series.quantity for series in outcome.series}
+    quantity = next((name for name in TIMES if name in taken), None)
+    for series in outcome.series:
+        if series.quantity == quantity:
+            key = key_of(subjects[series.subject].config or {})
+            found.setdefault(key, []).append(float(np.median(np.frombuffer(series.data))))
+    return found
+
+
+def run(folder: Path, *, tries: int, device: str = "cuda:0", shape: dict[str, str] | None = None) -> None:
+    """Measure, and keep what there is after each try."""
+    faulthandler.dump_traceback_later(MOST_S + 30, exit=True)
+    begin = time.monotonic()
+    wanted = [(t, c, n) for n in range(1, tries + 1) for t in TUNERS for c in LOADS]
+    random.Random(0).shuffle(wanted)
+    wanted.sort(key=lambda each: each[2])
+    place = Path(mkdtemp(prefix="tuners-"))
+    (place / "logs").mkdir()
+    launcher = Launcher(detect(), LocalStarter(place, Path.cwd()))
+    raw: Kept = {"tries": [], "quiet": {}, "skipped": []}
+    with Guardian():
+        for tuner, condition, number in wanted:
+            if time.monotonic() - begin > MOST_S - RETIMING_S - BUDGET_S:
+                raw["skipped"].append((tuner, condition, number))
+                continue
+            planned = trial(tuner, condition, number, device, shape or SHAPE)
+            raw["tries"].append(told(launcher.measure(planned), tuner, condition, number))
+            print(json.dumps({k: raw["tries"][-1][k] for k in ("tuner", "condition", "try", "tuning_s", "reason")}))
+            keep(folder, raw)
+        for spec in dict.fromkeys(TUNERS.values()):
+            default = subject(spec, device.partition(":")[0], shape or SHAPE)
+            chosen = [t["config"] for t in raw["tries"] if TUNERS[t["tuner"]] == spec and t["config"] is not None]
+            configs = {key_of(config): config for config in chosen}
+            if configs:
+                subjects = [default.model_copy(update={"config": config}) for config in configs.values()]
+                raw["quiet"][spec] = retimed(launcher.measure(quiet(subjects, device)), subjects)
+    raw["took_s"] = round(time.monotonic() - begin, 1)
+    keep(folder, raw)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def keep(folder: Path, raw: Kept) -> None:
+    """Write down what was measured, and the table that follows from it."""
+    from benchmarks.clock import fingerprint
+
+    folder.mkdir(parents=True, exist_ok=True)
+    raw.setdefault("machine", fingerprint() if detect().gpus else {"gpu": None})
+    (folder / "tuners.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))
+    published = {
+        "command": "python benchmarks/tuners.py run",
+        "machine": raw["machine"],
+        "table": table(raw, TUNERS),
+    }
+    (folder / "tuners.json").write_text(json.dumps(published, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def verified(folder: Path) -> str:
+    """Return the table that follows from what was kept, having made sure that it is the published one."""
+    raw = json.loads(lzma.decompress((folder / "tuners.samples.json.xz").read_bytes()))
+    published = json.loads((folder / "tuners.json").read_text(encoding="utf-8"))["table"]
+    found = table(raw, TUNERS)
+    if found != published:
+        print("What is published does not follow from what was kept.", file=sys.stderr)
+        sys.exit(1)
+    return found
+
+
+def main() -> int:
+    """Run or verify."""
+    words = sys.argv[1:]
+    if not words or words[0] not in {"run", "verify"} or len(words) % 2 == 0:
+        print(__doc__)
+        return 2
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    folder = Path(given.get("--to", str(RESULTS)))
+    if words[0] == "run":
+        run(folder, tries=int(given.get("--tries", TRIES)))
+    print(verified(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

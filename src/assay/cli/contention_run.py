@@ -1,0 +1,205 @@
+"""``assay contention run``: alone, side by side, isolated, and alone again, in blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.run import DEVICE, GPU, parameter
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.core.plan import Command, Subject
+    from assay.experiments.contention.options import ContentionOptions
+    from assay.experiments.matrix.options import Aggressor
+    from assay.machine.model import Machine
+
+NAME = r"[^-\s]\S*"
+OUTPUT = "{output}"
+DEFAULTS = {"cuda": ("flash_attention", "softmax"), "cpu": ("softmax",)}
+CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": "triton"}, "helion": {"cuda": "helion"}}
+"""The implementation that each tuner finds configurations in, by kind of device."""
+HOST_LOADS = {"cpu_hog": "cpu", "memory_hog": "memory", "pcie_copy": "pcie"}
+
+
+@verb("run")
+@click.option(
+    "--benchmark",
+    "--kernel",
+    "benchmarks",
+    cls=Listed,
+    item=NAME,
+    metavar="NAME...",
+    help="Workloads to time and tune.",
+)
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workloads named.")
+@click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
+@click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
+@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--workers-per-device", "workers", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--aggressor",
+    "aggressors",
+    cls=Listed,
+    item=NAME,
+    metavar="NAME...",
+    help="A load beside the timed workers: cpu_hog, memory_hog, pcie_copy, gemm, triad, or any workload.",
+)
+@click.option("--tuner", type=click.Choice(["pick", "triton", "helion", "none"]), help="Who chooses.  [default: pick]")
+@click.option("--tuner-command", metavar="'CMD {output}'", help="A tuner of yours: it writes JSON to {output}.")
+@click.option("--budget", type=Duration(), help="For the whole run: blocks until it is used.  [default: 300 s]")
+@click.option("--duration", type=Duration(), help="Of one trial, timing and tuning.  [default: from the budget]")
+@click.option("--repeat", type=click.IntRange(1), help="So many blocks.  [default: as many as fit the budget]")
+@click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
+@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
+@click.option(
+    "--strangers",
+    type=click.Choice(["warn", "refuse", "wait"]),
+    default="warn",
+    show_default=True,
+    help="When others are busy before a trial.",
+)
+@retaking
+@watching
+@click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--quick", is_flag=True, help="A first look: a budget of 60 s.")
+@click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
+@click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
+@click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> int:
+    """Time and tune alone, side by side, side by side in isolation, and alone again.
+
+    \b
+    assay contention run --quick
+    assay contention run --benchmark flash_attention softmax --gpus 0,1 --budget 10m
+    assay contention run --device cpu:0 --workers-per-device 2 --aggressor cpu_hog
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import dry_run, measure, options_file
+    from assay.experiments.contention import EXPERIMENT
+    from assay.machine.detect import detect
+
+    if given["file"] is not None:
+        given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
+    machine = detect(name_host=given["name_host"])
+    options = given["options"] if "options" in given else build(given, machine)
+    if given["dry_run"]:
+        return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
+    return measure.begin(
+        EXPERIMENT,
+        options,
+        machine,
+        seed=options.seed,
+        output_dir=given["output_dir"],
+        as_json=given["as_json"],
+        monitor=given["monitor"],
+        monitor_interval_s=given["monitor_interval"],
+    )
+
+
+def build(given: dict[str, Any], machine: Machine) -> ContentionOptions:
+    """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
+    from assay.experiments.contention.options import ContentionOptions
+    from assay.experiments.contention.schedule import scheduled
+    from assay.isolation.devices import choose
+
+    devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
+    kind = devices[0].partition(":")[0]
+    words, wanted = tuner_command(given), given["tuner"]
+    tuner = "command" if words is not None else None if wanted == "none" else wanted or "pick"
+    chosen = subjects(given, kind, tuner)
+    tunable = tuple(words is not None or has_a_choice(subject) for subject in chosen)
+    if wanted in CHOOSES_AMONG and not any(tunable):
+        raise BadInput(f"{chosen[0].label} has no configurations to choose from; --tuner none only times it.")
+    options = ContentionOptions(
+        subjects=chosen,
+        tunable=tunable,
+        devices=devices,
+        workers=given["workers"],
+        aggressors=aggressors(given["aggressors"], kind),
+        tuner=tuner if any(tunable) else None,
+        tuner_command=words,
+        repeat=given["repeat"],
+        cooldown_s=given["cooldown"],
+        minimum_effect=given["minimum_effect"],
+        strangers=given["strangers"],
+        retakes=given["retakes"],
+        timeout_s=given["timeout"],
+        cpu_groups=given["cpu_groups"],
+        seed=given["seed"],
+    )
+    return scheduled(machine, options, budget_s=given["budget"], duration_s=given["duration"], quick=given["quick"])
+
+
+def subjects(given: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subject, ...]:
+    """Return what is timed: as named, in an implementation that the tuner finds configurations in."""
+    params = dict(parameter(text) for text in given["params"])
+    names = given["benchmarks"]
+    if params and not names:
+        raise BadInput("--param is of the workloads that --benchmark names, and none is named.")
+    chosen = [subject(name, kind, tuner, params) for name in names or DEFAULTS[kind]]
+    for each in chosen:
+        if tuner in {"triton", "helion"} and each.impl != tuner:
+            raise BadInput(f"--tuner {tuner} tunes workloads @{tuner}; {each.label} is none.")
+    return tuple({(s.workload, s.impl): s for s in chosen}.values())
+
+
+def subject(name: str, kind: str, tuner: str | None, params: dict[str, str]) -> Subject:
+    """Return one workload; where no implementation is named, the one that can be tuned, if there is one."""
+    from importlib.util import find_spec
+
+    from assay.workloads import registry
+    from assay.workloads.function import is_function_spec
+
+    impl = CHOOSES_AMONG.get(tuner or "", {}).get(kind)
+    if impl is not None and "@" not in name and not is_function_spec(name):
+        meant = registry.subject(name, device_kind=kind).workload
+        if f"{meant}@{impl}" in registry.known() and (impl == tuner or find_spec(impl) is not None):
+            return registry.subject(f"{meant}@{impl}", device_kind=kind, given=params)
+    return registry.subject(name, device_kind=kind, given=params)
+
+
+def has_a_choice(subject: Subject) -> bool:
+    """Return whether a workload has configurations to choose from."""
+    from assay.workloads import registry
+
+    if subject.config is None:
+        return False
+    return len(registry.find(subject.workload, subject.impl).configs(subject.params)) > 1
+
+
+def aggressors(words: tuple[str, ...], kind: str) -> tuple[Aggressor, ...]:
+    """Return the loads that are named, as often as they are."""
+    from assay.experiments.matrix.aggressors import aggressors_of
+
+    named = [HOST_LOADS.get(word.replace("-", "_").partition("@")[0], word) for word in words]
+    return tuple(load for word in named for load in aggressors_of([word], kind))
+
+
+def tuner_command(given: dict[str, Any]) -> Command | None:
+    """Return the user's own tuner, having made sure that it can be started and says where its result goes."""
+    import shlex
+    import shutil
+
+    from assay.core.plan import Command
+
+    text = given["tuner_command"]
+    if text is None:
+        return None
+    if given["tuner"] is not None:
+        raise BadInput("Say either --tuner or --tuner-command, not both.")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"--tuner-command {text!r} cannot be read: {error}.") from None
+    if not any(OUTPUT in word for word in words):
+        raise BadInput(f"--tuner-command must name {OUTPUT}, the file that it writes what it found to.")
+    if shutil.which(words[0]) is None:
+        raise BadInput(f"There is no command {words[0]!r} to be found.")
+    return Command(argv=tuple(words))

@@ -1,0 +1,108 @@
+"""``assay contention variance``: two groups of results held against each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import SETTINGS, Fraction, Verb
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.experiments.variance.sources import Group
+
+AGAINST = "--against"
+
+
+class TwoGroups(Verb):
+    """A command whose words behind ``--against``, up to the next option, all belong to it."""
+
+    def _joined(self, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        taking = False
+        for word in args:
+            name, equals, value = word.partition("=")
+            if word.startswith("-"):
+                taking = name == AGAINST
+                joined += [AGAINST, value] if taking and equals else [] if taking else [word]
+            else:
+                joined += [AGAINST, word] if taking else [word]
+        if AGAINST in args and AGAINST not in joined:
+            raise BadInput(f"{AGAINST} names nothing.")
+        return joined
+
+
+@click.command("variance", cls=TwoGroups, context_settings=SETTINGS)
+@click.argument("baseline", nargs=-1)
+@click.option(AGAINST, multiple=True, metavar="CONCURRENT...", help="What is held against the baseline.")
+@click.option(
+    "--phase",
+    type=click.Choice(["naive", "isolated", "again"]),
+    default="naive",
+    show_default=True,
+    help="What of a run of `assay contention run` is held against a baseline.",
+)
+@click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write report.md and report.html into this folder.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -> int:
+    """Compare times, spread and picked configurations of two groups of results.
+
+    Results are run folders of `assay contention run` or `assay run`, their records.jsonl, or JSON files of older tools.
+    A run of `assay contention run` alone is held against itself: its phases.
+
+    \b
+    assay contention variance runs/latest
+    assay contention variance baseline/*.json --against concurrent/*.json
+    assay contention variance base0.json,base1.json conc0.json,conc1.json
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.experiments.variance.compare import compare
+    from assay.experiments.variance.findings import analyse
+    from assay.experiments.variance.page import page
+    from assay.reports.terminal import print_page
+    from assay.reports.write import write_report
+
+    report, minimum_effect = given["report"], given["minimum_effect"]
+    groups = read(baseline, against, given["phase"])
+    kernels = compare(*([source.older for source in group.sources] for group in groups))
+    if not kernels:
+        raise BadInput(nothing_in_common(groups))
+    found = analyse(kernels, minimum_effect)
+    shown = page(kernels, found, groups, minimum_effect)
+    if report is not None:
+        write_report(shown, report)
+    if given["as_json"]:
+        unusable = [said for group in groups for said in group.unusable]
+        click.echo(json.dumps({**found.as_json(), "unusable": unusable}, indent=2, ensure_ascii=False))
+    else:
+        print_page(shown, show.console(stderr=False))
+    if report is not None:
+        show.console(stderr=True).print(f"Report: {show.short(report)}/report.html", markup=False, soft_wrap=True)
+    return 0
+
+
+def read(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[Group, Group]:
+    """Return both groups as far as they can be read; say so where one is empty."""
+    from assay.experiments.variance.inputs import paths_of, sides
+    from assay.experiments.variance.sources import Group, is_phased_run, read_group
+
+    meant = sides(baseline, against, is_phased=is_phased_run)
+    groups: list[Group] = []
+    for name, words, part in (("baseline", meant.baseline, "baseline"), ("concurrent group", meant.concurrent, phase)):
+        paths, missing = paths_of(words)
+        group = read_group(paths, part)
+        said = (*missing, *group.unusable)
+        if not group.sources:
+            raise BadInput(f"Nothing of the {name} can be used: {'; '.join(said) or 'no file is named'}.")
+        groups.append(Group(group.sources, said))
+    return groups[0], groups[1]
+
+
+def nothing_in_common(groups: tuple[Group, Group]) -> str:
+    """Say which kernels each group has."""
+    first, second = (", ".join(group.kernels) for group in groups)
+    return f"The groups have no kernel in common: the baseline has {first}, the other {second}."

@@ -1,0 +1,92 @@
+"""How the budget becomes durations, and how much of it is spent: pure arithmetic on what is planned and recorded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from assay.core.plan import Subject, Trial
+    from assay.core.results import Record
+
+BUDGET_S, QUICK_BUDGET_S = 300.0, 60.0
+BLOCKS, QUICK_BLOCKS = 6, 4
+"""Blocks that durations are reckoned for; two fewer still come out where starting takes longer than is usual."""
+LEAST_BLOCKS = 2
+"""Whatever the budget: one block has no interval."""
+
+START_S = {"torch": 4.0, "triton": 6.0, "helion": 8.0}
+OTHER_START_S = 0.7
+"""Until a worker is ready, as is usual by implementation."""
+BESIDE_S = 0.4
+"""Of a trial: to look around before and after, to write it down."""
+
+COMPILED = frozenset({"triton", "helion"})
+"""Implementations whose configurations are compiled when they are first tried."""
+
+TUNING_SHARE = 0.6
+"""Of the time that is left to measure in."""
+RETIMING_SHARE = 0.12
+"""Of the budget, for timing once more in quiet what the tuner picked."""
+WARMING_SHARE = 0.15
+"""Of the budget, to compile what is tuned before the first block."""
+LEAST_TIMING_S, LEAST_TUNING_S = 0.25, 0.4
+COMFORTABLE_S, FEWEST_PLANNED = 1.0, 3
+"""Where so little is left to measure in, fewer blocks are planned, but not fewer than these."""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long each worker of a trial is timed, and how long it tunes, in seconds."""
+
+    timing_s: float
+    tuning_s: float
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Whose start a trial waits for: its subjects, how many processes at once, and on how many cores."""
+
+    subjects: tuple[Subject, ...]
+    processes: int
+    cores: int
+
+    @property
+    def start_s(self) -> float:
+        """Until all are ready, in seconds; processes that share cores share their time."""
+        alone_s = max(START_S.get(subject.impl, OTHER_START_S) for subject in self.subjects)
+        return alone_s * max(1.0, self.processes / self.cores)
+
+
+def parted(each_s: float, *, tuned: bool) -> Durations:
+    """Return what a trial's time is spent on; however little it is, something is measured."""
+    tuning_s = max(LEAST_TUNING_S, TUNING_SHARE * each_s)
+    timing_s = each_s - tuning_s if tuned else each_s
+    return Durations(max(LEAST_TIMING_S, timing_s), tuning_s)
+
+
+def durations(casts: Sequence[Cast], *, budget_s: float, blocks: int, cooldown_s: float, tuned: bool) -> Durations:
+    """Return how long to time and to tune so that so many blocks of these trials fit the budget, or somewhat fewer."""
+    compiled = any(subject.impl in COMPILED for cast in casts for subject in cast.subjects)
+    usable_s = budget_s * (1 - (RETIMING_SHARE + WARMING_SHARE * compiled) * tuned)
+    beside_s = sum(cast.start_s + BESIDE_S + cooldown_s for cast in casts)
+    while (usable_s / blocks - beside_s) / len(casts) < COMFORTABLE_S and blocks > FEWEST_PLANNED:
+        blocks -= 1
+    return parted((usable_s / blocks - beside_s) / len(casts), tuned=tuned)
+
+
+def trial_s(trial: Trial) -> float:
+    """Return how long a trial takes, in seconds, as far as can be foreseen."""
+    tuning_s = max((role.tuner.budget_s for role in trial.roles if role.tuner is not None), default=0.0)
+    return trial.method.duration_s + tuning_s + BESIDE_S + trial.cooldown_s
+
+
+def spent_s(records: Iterable[Record]) -> dict[str, float]:
+    """Return how long each block took, in seconds, from its first trial's start to its last one's end."""
+    edges: dict[str, list[int]] = defaultdict(list)
+    for record in records:
+        edges[record.block] += [record.window.start_ns, record.window.end_ns]
+    return {block: (max(times) - min(times)) / 1e9 for block, times in edges.items()}

@@ -1,0 +1,70 @@
+"""What ``assay contention run`` was asked for, and which phases follow from it."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from assay.core.plan import Command, StrangerPolicy, Subject, TunerName
+from assay.core.values import Value
+from assay.experiments.matrix.options import Aggressor
+from assay.stats.blocks import MINIMUM_EFFECT
+
+Phase = Literal["baseline", "naive", "isolated", "again"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+QUIET: tuple[Phase, ...] = ("baseline", "again")
+CROWDED: tuple[Phase, ...] = ("naive", "isolated")
+
+WORDS: dict[str, str] = {
+    "baseline": "alone",
+    "again": "alone again",
+    "naive": "side by side",
+    "isolated": "isolated",
+    "retimed": "alone, re-timed",
+}
+"""The phases for people. Isolated is side by side too, each worker with cores, memory and threads of its own."""
+
+
+class ContentionOptions(Value):
+    """What ``assay contention run`` was asked for."""
+
+    subjects: tuple[Subject, ...] = Field(min_length=1)
+    tunable: tuple[bool, ...] = Field(description="Of each subject, whether the tuner has a choice in it.")
+    devices: tuple[str, ...] = Field(min_length=1)
+    workers: int = Field(default=1, ge=1, description="Processes on each device, side by side.")
+    aggressors: tuple[Aggressor, ...] = ()
+    tuner: TunerName | None = Field(default="pick", description="Null: nothing is tuned.")
+    tuner_command: Command | None = None
+    repeat: int | None = Field(default=None, ge=1, description="So many blocks; null: as many as fit the budget.")
+    budget_s: float = Field(default=300.0, gt=0)
+    timing_s: float = Field(default=1.0, gt=0, description="Of each worker in each trial, starting not counted.")
+    tuning_s: float = Field(default=1.0, gt=0)
+    cooldown_s: float = Field(default=0.0, ge=0)
+    minimum_effect: float = Field(default=MINIMUM_EFFECT, gt=0, lt=1)
+    strangers: StrangerPolicy = "warn"
+    retakes: int = Field(default=0, ge=0)
+    timeout_s: float = Field(default=120.0, gt=0)
+    cpu_groups: int | None = Field(default=None, ge=1)
+    seed: int = 0
+
+    @property
+    def has_company(self) -> bool:
+        """Whether anything runs side by side at all."""
+        return len(self.devices) * self.workers > 1 or bool(self.aggressors)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of a block; without company only the two quiet ones."""
+        return PHASES if self.has_company else QUIET
+
+    @property
+    def processes(self) -> int:
+        """How many processes run at once when all run side by side."""
+        return len(self.devices) * self.workers + sum(
+            1 if load.place == "host" else len(self.devices) for load in self.aggressors
+        )
+
+    def tunes(self, subject: int) -> bool:
+        """Return whether a configuration of a subject is chosen in each trial."""
+        return self.tuner is not None and self.tunable[subject]

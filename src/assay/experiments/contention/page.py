@@ -1,0 +1,103 @@
+"""What ``assay contention run`` shows: the answer, the phases side by side, the picks, the noise, what ran when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.page import Page, Section, Text
+from assay.core.units import format_span
+from assay.experiments.contention.budget import spent_s
+from assay.experiments.contention.figures import ratios, samples, timeline
+from assay.experiments.contention.grounds import noise_table, sensors_table, where_table
+from assay.experiments.contention.picks import picks
+from assay.experiments.contention.tables import devices_table, places_table, times_table
+from assay.experiments.trouble import trouble
+from assay.experiments.watched import watched_table
+
+if TYPE_CHECKING:
+    from assay.core.page import Element, Tone
+    from assay.core.results import Findings
+    from assay.experiments.contention.analysis import Analysis
+    from assay.experiments.contention.options import ContentionOptions
+    from assay.machine.model import Machine
+    from assay.store.records import Records
+
+
+def page(machine: Machine, options: ContentionOptions, found: Analysis, findings: Findings, records: Records) -> Page:
+    """Return the whole page."""
+    some = bool(found.layout.cells)
+    sections = [
+        Section(title="Results", elements=(*_results(options, found, some=some), *_remarks(found))),
+        Section(title="Every block, every sample", elements=(*ratios(options, found), *samples(options, found))),
+        Section(title="What the tuner picked", elements=picks(options, found)),
+        Section(title="Where the noise comes from", elements=(*noise_table(found), *sensors_table(found))),
+        Section(title="Devices beside each other", elements=_devices(options, found)),
+        Section(title="Who ran where and when", elements=_placement(options, found, records, some=some)),
+        *trouble(records),
+    ]
+    return Page(
+        title=f"assay contention: {', '.join(dict.fromkeys(s.label for s in options.subjects))}",
+        lead=findings.headline,
+        lead_tone=_tone(found) if some else "bad",
+        sections=tuple(section for section in sections if section.elements),
+        facts=_facts(machine, options, records),
+        origin=next((r.origin for r in records if r.origin != "real"), "real"),
+    )
+
+
+def _tone(found: Analysis) -> Tone:
+    comparisons = found.times.get(found.layout.quantity, {})
+    if "naive" not in comparisons:
+        return "plain"
+    tones: dict[str, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
+    return tones[comparisons["naive"].overall.verdict]
+
+
+def _results(options: ContentionOptions, found: Analysis, *, some: bool) -> tuple[Element, ...]:
+    return (times_table(found), places_table(options, found)) if some else ()
+
+
+def _remarks(found: Analysis) -> tuple[Element, ...]:
+    said = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in found.remarks]
+    missing = [Text(text=f"Missing: {each.said}.", tone="bad") for each in found.layout.missing]
+    return (*said, *missing)
+
+
+def _devices(options: ContentionOptions, found: Analysis) -> tuple[Element, ...]:
+    if found.incomparable is not None:
+        return (Text(text=f"Devices are not compared with each other: {found.incomparable}.", tone="unsure"),)
+    return tuple(devices_table(options, found))
+
+
+def _placement(options: ContentionOptions, found: Analysis, records: Records, *, some: bool) -> tuple[Element, ...]:
+    labels = {
+        seen.record.trial: f"block {seen.block}, {seen.phase}, "
+        f"{seen.trial.roles[0].subjects[0].label} on {', '.join(seen.trial.devices)}"
+        for seen in found.layout.seen
+    }
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    return (
+        *timeline(found, records),
+        *((where_table(options, found),) if some else ()),
+        *watched_table(records, labels),
+        *(Text(text=f"Note: {note}.") for note in notes),
+    )
+
+
+def _facts(machine: Machine, options: ContentionOptions, records: Records) -> tuple[tuple[str, str], ...]:
+    loads = ", ".join(load.subject.label for load in options.aggressors)
+    used = sum(spent_s(records).values())
+    blocks = "as many as fit" if options.repeat is None else str(options.repeat)
+    return (
+        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
+        ("GPUs", ", ".join(gpu.name for gpu in machine.gpus) or f"none ({machine.gpu_note})"),
+        ("devices", f"{', '.join(options.devices)}, {options.workers} worker{'s' if options.workers > 1 else ''} each"),
+        ("aggressors", loads or "none"),
+        ("tuner", options.tuner or "none"),
+        ("blocks", blocks),
+        ("budget", f"{format_span(options.budget_s)}; {format_span(used)} were used"),
+        ("per worker and trial", f"{options.timing_s:.2g} s timed, {options.tuning_s:.2g} s tuned"),
+        ("seed", str(options.seed)),
+        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
+        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
+    )

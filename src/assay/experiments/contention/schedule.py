@@ -1,0 +1,39 @@
+"""From a budget or a duration to how long each worker is timed and tunes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.experiments.contention.budget import (
+    BLOCKS,
+    BUDGET_S,
+    QUICK_BLOCKS,
+    QUICK_BUDGET_S,
+    durations,
+    parted,
+)
+from assay.experiments.contention.plan import casts_of
+
+if TYPE_CHECKING:
+    from assay.experiments.contention.options import ContentionOptions
+    from assay.machine.model import Machine
+
+
+def scheduled(
+    machine: Machine, options: ContentionOptions, *, budget_s: float | None, duration_s: float | None, quick: bool
+) -> ContentionOptions:
+    """Return the options with a budget, and with the durations that follow from it unless one is given.
+
+    A duration alone asks for a few blocks of trials that long, however long that takes.
+    """
+    casts, tuned = casts_of(machine, options), options.tuner is not None
+    blocks = options.repeat or (QUICK_BLOCKS if quick else BLOCKS)
+    whole_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
+    repeat = options.repeat
+    if duration_s is None:
+        each = durations(casts, budget_s=whole_s, blocks=blocks, cooldown_s=options.cooldown_s, tuned=tuned)
+    else:
+        each = parted(duration_s - min(cast.start_s for cast in casts), tuned=tuned)
+        repeat = repeat or (None if budget_s is not None else QUICK_BLOCKS)
+    found = {"budget_s": whole_s, "repeat": repeat, "timing_s": each.timing_s, "tuning_s": each.tuning_s}
+    return options.model_copy(update=found)

@@ -1,0 +1,89 @@
+"""What times go with: how slow each trial was, beside what was seen on the machine meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.experiments.contention.cells import quiet_levels
+from assay.stats.ranks import correlation, holm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.core.results import GpuSeen, Record
+    from assay.experiments.contention.cells import Layout, Seen
+    from assay.stats.ranks import Correlation
+
+HOST: dict[str, str] = {
+    "cpu_percent": "CPUs busy",
+    "steal_percent": "time taken by the hypervisor",
+    "context_switches_per_s": "context switches",
+    "pressure_cpu_percent": "time that threads waited for a CPU",
+    "memory_used_mib": "memory used",
+}
+"""What is seen of the host, in words."""
+
+GPUS: dict[str, tuple[str, Callable[[list[float]], float]]] = {
+    "power_w": ("GPU power", max),
+    "sm_mhz_low": ("lowest GPU clock", min),
+    "sm_mhz_high": ("highest GPU clock", max),
+    "temperature_c": ("GPU temperature", max),
+    "utilisation_percent": ("GPU utilisation", max),
+    "throttled_s": ("time that the GPU was held back", max),
+    "pcie_mb_per_s": ("PCIe traffic", max),
+}
+"""What is seen of the GPUs, in words, and which of several counts."""
+
+SWITCHES = "times a core was taken from a worker"
+
+
+@dataclass(frozen=True)
+class Together:
+    """How the time of trials goes with something that was seen."""
+
+    what: str
+    found: Correlation
+
+
+def correlations(layout: Layout, quantity: str) -> list[Together]:
+    """Return how time goes with each thing that was seen in enough trials; p holds for all of them together."""
+    trials = [(each, slow) for each in layout.seen if (slow := _slow(layout, quantity, each)) is not None]
+    slowness = [value for _, value in trials]
+    sights = [sights_of(each.record) for each, _ in trials]
+    names = dict.fromkeys(name for sight in sights for name in sight)
+    found = {name: correlation(slowness, [sight.get(name) for sight in sights]) for name in names}
+    known = {name: each for name, each in found.items() if each is not None}
+    raised = zip(known, holm(list(known.values())), strict=True)
+    return sorted((Together(name, each) for name, each in raised), key=lambda each: -abs(each.found.rho))
+
+
+def sights_of(record: Record) -> dict[str, float]:
+    """Return what was seen while a trial was timed, by name; what was not seen is left out."""
+    found: dict[str, float | None] = {}
+    if record.meanwhile is not None:
+        found = {words: getattr(record.meanwhile, name) for name, words in HOST.items()}
+        for name, (words, counts) in GPUS.items():
+            values = _of_gpus(record.meanwhile.gpus, name)
+            found[words] = counts(values) if values else None
+    seconds = (record.window.end_ns - record.window.start_ns) / 1e9
+    switches = [e.involuntary_switches for e in record.evidence if e.involuntary_switches is not None]
+    if switches and seconds > 0:
+        found[f"{SWITCHES}, per s"] = sum(switches) / seconds
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _of_gpus(gpus: tuple[GpuSeen, ...], name: str) -> list[float]:
+    return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
+
+
+def _slow(layout: Layout, quantity: str, seen: Seen) -> float | None:
+    """Return by how much a trial's workers were slower than quiet usually is, as a logarithm."""
+    gaps = []
+    for cell in layout.cells:
+        if cell.trial == seen.record.trial and cell.quantity == quantity:
+            quiet = list(quiet_levels(layout, quantity, cell.place).values())
+            gaps += [cell.level - float(np.mean(quiet))] if quiet else []
+    return float(np.mean(gaps)) if gaps else None

@@ -1,0 +1,75 @@
+"""Aggressors by short names for what they press on, or by any workload's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.core.errors import BadInput, MachineCannot, nearest
+from assay.experiments.matrix.options import Aggressor
+from assay.workloads import registry
+from assay.workloads.function import is_function_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.plan import Subject
+    from assay.experiments.matrix.options import Place
+
+
+class Known(NamedTuple):
+    """An aggressor that has a short name: what it runs, and where."""
+
+    workload: str
+    place: Place
+
+
+NAMED: dict[str, Known] = {
+    "cpu": Known("cpu_hog@python", "host"),
+    "memory": Known("memory_hog@numpy", "host"),
+    "pcie": Known("pcie_copy@torch", "device"),
+    "sm": Known("gemm@torch", "device"),
+    "hbm": Known("triad@torch", "device"),
+}
+"""What each presses on: the cores, the host's memory, the bus to the GPU, its multiprocessors, its own memory."""
+
+SMALL = {"rows": "64", "cols": "64"}
+VICTIMS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
+    "cuda": (("softmax@torch", SMALL), ("gemm@torch", {}), ("triad@torch", {})),
+    "cpu": (("softmax@numpy", {}),),
+}
+"""Who is timed when nobody is named: on a GPU a kernel bound by its launch, one by arithmetic, one by memory."""
+
+
+def victims_of(kind: str) -> tuple[Subject, ...]:
+    """Return who is timed on a kind of device when nobody is named."""
+    return tuple(registry.subject(spec, device_kind=kind, given=given) for spec, given in VICTIMS[kind])
+
+
+def aggressors_of(words: Sequence[str], kind: str) -> tuple[Aggressor, ...]:
+    """Return the aggressors that are named, each once; without a name, all that fit the kind of device."""
+    wanted = words or [name for name, known in NAMED.items() if kind == "cuda" or known.place == "host"]
+    return tuple(_aggressor(word, kind) for word in dict.fromkeys(wanted))
+
+
+def _aggressor(word: str, kind: str) -> Aggressor:
+    known = NAMED.get(word)
+    if known is None:
+        return _any(word, kind)
+    if known.place == "device" and kind != "cuda":
+        raise MachineCannot(f"The aggressor {word} needs a GPU, and the victims are not on one.")
+    subject = registry.subject(known.workload, device_kind="cpu" if known.place == "host" else kind)
+    return Aggressor(name=word, subject=subject, place=known.place)
+
+
+def _any(word: str, kind: str) -> Aggressor:
+    """Return any workload as an aggressor: on the GPU where it can, otherwise on the host's cores."""
+    names = {*NAMED, *registry.ALIASES, *(entry.name for entry in registry.known().values())}
+    if not is_function_spec(word) and word.partition("@")[0].replace("-", "_") not in names:
+        short = ", ".join(NAMED)
+        raise BadInput(f"Unknown aggressor {word!r}; there are {short}, and every workload.{nearest(word, names)}")
+    if kind == "cuda" and not is_function_spec(word):
+        name, _, impl = word.partition("@")
+        if impl and "cuda" not in registry.find(name, impl).device_kinds:
+            return Aggressor(name=word, subject=registry.subject(word, device_kind="cpu"), place="host")
+    subject = registry.subject(word, device_kind=kind)
+    return Aggressor(name=word, subject=subject, place="device" if kind == "cuda" else "host")

@@ -1,0 +1,115 @@
+"""What the records of a run say of each kernel on each device, in the terms of the older files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.experiments.times import decisive
+from assay.experiments.variance.older_format import Older, Pick, Repeats, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from assay.core.plan import Role, Subject, Trial
+    from assay.core.results import Record, Tuning
+    from assay.experiments.variance.older_format import Config
+    from assay.store.records import Records
+
+BY_ASSAY = "assay"
+Where = tuple[str, str]
+"""A kernel's name and the device it was on."""
+
+
+def gathered(pairs: Iterable[tuple[Trial, Record]], records: Records) -> list[Older]:
+    """Return what trials that were measured say, one for each kernel and device, in the order they were taken."""
+    good = [(trial, record) for trial, record in pairs if record.status == "ok"]
+    names = kernel_names([role.subjects[0] for trial, _ in good for role in trial.roles if role.duty == "timed"])
+    found: dict[Where, list[tuple[Role, Record]]] = {}
+    for trial, record in good:
+        for role in trial.roles:
+            if role.duty == "timed":
+                found.setdefault((names[key_of_subject(role.subjects[0])], device_of(role)), []).append((role, record))
+    return [_older(where, seen, records) for where, seen in sorted(found.items())]
+
+
+def kernel_names(subjects: Sequence[Subject]) -> dict[str, str]:
+    """Return what each subject is called: by its label, and by its parameters too where two share a label."""
+    different = {key_of_subject(subject): subject for subject in subjects}
+    labels = [subject.label for subject in different.values()]
+    return {
+        key: subject.label if labels.count(subject.label) == 1 else f"{subject.label} {_written(subject)}"
+        for key, subject in different.items()
+    }
+
+
+def key_of_subject(subject: Subject) -> str:
+    """Return a text that tells a subject from others, whatever its configuration."""
+    return subject.model_copy(update={"config": None}).model_dump_json()
+
+
+def _written(subject: Subject) -> str:
+    return " ".join(f"{name}={value}" for name, value in subject.params.items())
+
+
+def device_of(role: Role) -> str:
+    """Return where a role ran, with its number where a device has several workers."""
+    where = ", ".join(dict.fromkeys(role.devices))
+    return f"{where} worker {role.worker + 1}" if role.worker else where
+
+
+def _older(where: Where, seen: list[tuple[Role, Record]], records: Records) -> Older:
+    kernel, device = where
+    tunings = [t for role, record in seen for t in record.tunings if t.role == role.name]
+    picks = tuple(
+        Pick(config=dict(t.config), time_ms=None if t.time_us is None else t.time_us / 1e3, tuning_s=t.tuning_s)
+        for t in tunings
+        if t.config is not None
+    )
+    timed = (*_timed(seen, records), *_tried(tunings))
+    return Older(
+        kernel=kernel,
+        device=device,
+        picks=picks,
+        timed=timed,
+        configs_tested=max((len(t.tried) for t in tunings), default=None),
+    )
+
+
+def _timed(seen: list[tuple[Role, Record]], records: Records) -> list[Repeats]:
+    """Return the configuration that was timed in every trial: its median in each process, and the scatter there."""
+    times: dict[str, tuple[Role, list[float], list[float]]] = {}
+    for role, record in seen:
+        quantity = decisive([record], role.name)
+        for series in record.series:
+            if (series.role, series.subject, series.rank, series.quantity) != (role.name, 0, 0, quantity):
+                continue
+            samples = records.samples(series)
+            middle, mean = float(np.median(samples)), float(samples.mean())
+            if len(samples) and middle > 0:
+                _, medians, cvs = times.setdefault(key_of(_config(role)), (role, [], []))
+                medians.append(middle / 1e3)
+                cvs += [float(samples.std(ddof=1)) / mean] if len(samples) > 1 and mean > 0 else []
+    return [
+        Repeats(config=_config(role), times_ms=tuple(medians), cvs=tuple(c for c in cvs if c > 0), by=BY_ASSAY)
+        for role, medians, cvs in times.values()
+    ]
+
+
+def _config(role: Role) -> Config | None:
+    return None if role.subjects[0].config is None else dict(role.subjects[0].config)
+
+
+def _tried(tunings: list[Tuning]) -> list[Repeats]:
+    """Return every configuration that tuners timed, with what they saw in each process."""
+    times: dict[tuple[str, str], tuple[Tuning, int, list[float]]] = {}
+    for tuning in tunings:
+        for place, tried in enumerate(tuning.tried):
+            if tried.time_us is not None and tried.time_us > 0:
+                key = (tuning.tuner, key_of(dict(tried.config)))
+                times.setdefault(key, (tuning, place, []))[2].append(tried.time_us / 1e3)
+    return [
+        Repeats(config=dict(tuning.tried[place].config), times_ms=tuple(seen), by=tuning.tuner)
+        for tuning, place, seen in times.values()
+    ]

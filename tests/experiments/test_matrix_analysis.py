@@ -1,0 +1,221 @@
+"""The matrix from records of which the truth is known: what is called what, and how often wrongly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from assay.core.results import Evidence, SubjectFacts
+from assay.experiments.matrix import EXPERIMENT
+from assay.experiments.matrix.cells import matrix_of
+from assay.experiments.matrix.effects import effect, judge, logs, margin, measure, together
+from assay.experiments.matrix.intensity import Intensity, intensity, mean
+from assay.experiments.matrix.meetings import Row, samples_of
+from assay.experiments.matrix.plan import block_of
+from assay.store.records import Records
+from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, folder_in, options, world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.core.results import Finding, Findings
+
+
+def cured_and_not(phase: str, aggressor: str | None) -> float:
+    """The truth of these tests: cpu doubles the time unless isolated, memory adds half of it in any case."""
+    if aggressor == "cpu":
+        return 2.0 if phase == "naive" else 1.0
+    return 1.5 if aggressor == "memory" else 1.0
+
+
+def finding(findings: Findings, aggressor: str, what: str = "median") -> Finding:
+    (found,) = [f for f in findings.findings if (f.facts.get("aggressor"), f.facts.get("measure")) == (aggressor, what)]
+    return found
+
+
+def test_what_isolation_cures_and_what_it_does_not_is_told_apart(tmp_path: Path) -> None:
+    wanted, folder = options(), folder_in(tmp_path)
+    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, cured_and_not))
+    cpu, memory = finding(found, "cpu"), finding(found, "memory")
+    assert (cpu.facts["outcome"], memory.facts["outcome"]) == ("cured by isolation", "not cured")
+    assert (cpu.verdict, memory.verdict) == ("yes", "yes")
+    for estimate, truth in ((cpu.estimate, 2.0), (memory.estimate, 1.5)):
+        assert estimate is not None
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < truth < estimate.high
+    assert found.headline.startswith("Isolation does not cure memory (beside softmax@numpy: 1.5")
+    assert "; isolation cures cpu (beside softmax@numpy: 2.0" in found.headline
+    assert cpu.facts["naive_cores"] == pytest.approx(0.95)
+    assert cpu.facts["naive_gb_s"] == pytest.approx(4.0)
+
+
+def test_a_level_is_held_against_the_victim_alone_at_that_level(tmp_path: Path) -> None:
+    """Unpinned it has more threads and takes half as long: the aggressor must not be given the credit."""
+    wanted, folder = options(aggressors=(CPU,)), folder_in(tmp_path)
+
+    def truth(phase: str, aggressor: str | None) -> float:
+        return (0.5 if phase in {"bare", "naive"} else 1.0) * (1.8 if aggressor else 1.0)
+
+    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, truth))
+    assert finding(found, "cpu").facts["outcome"] == "not cured"
+    assert finding(found, "cpu").estimate is not None
+    assert finding(found, "cpu").estimate.value == pytest.approx(1.8, rel=0.05)  # type: ignore[union-attr]
+
+
+def test_no_effect_is_told_with_the_largest_that_may_be_there(tmp_path: Path) -> None:
+    wanted, folder = options(), folder_in(tmp_path)
+    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, lambda *_: 1.0))
+    for aggressor in ("cpu", "memory"):
+        one = finding(found, aggressor)
+        assert one.facts["outcome"] == "no effect seen"
+        assert one.estimate is not None
+        assert one.reason is not None
+        assert one.reason.startswith("no effect seen (at most ")
+    assert found.headline.startswith("No effect is seen of cpu and memory (at most ")
+
+
+def test_a_noisy_machine_is_said_to_be_one_and_no_effect_is_not_claimed(tmp_path: Path) -> None:
+    wanted, folder = options(), folder_in(tmp_path)
+    records = world(folder, wanted, lambda *_: 1.0, noise=1.0)
+    troubled = [record.model_copy(update={"disturbed": ("someone was busy",)}) for record in records]
+    found = EXPERIMENT.analyse(MACHINE, wanted, Records(troubled, folder.path))
+    assert found.headline.startswith(
+        "Nothing can be said yet of cpu and memory. Alone, the same measurement differs by"
+    )
+    assert "Others disturbed 18 of 18 trials alone" in found.headline
+    assert str(finding(found, "cpu").reason).startswith("not known: anything from ")
+
+
+def test_tails_and_jitter_are_judged_beside_the_median(tmp_path: Path) -> None:
+    """Without isolation one call in twenty takes five times as long: the median does not know."""
+    wanted, folder = options(aggressors=(CPU,)), folder_in(tmp_path)
+    records = world(folder, wanted, lambda *_: 1.0, jitter=0.02)
+    chance = np.random.default_rng(1)
+    naive = {
+        trial.id
+        for number in range(1, wanted.repeat + 1)
+        for trial in block_of(wanted, number).trials
+        if trial.settings["phase"] == "naive"
+    }
+    for series in (s for record in records if record.trial in naive for s in record.series):
+        path = folder.path / series.file
+        np.save(path, np.where(chance.random(series.n) < 0.05, 5.0, 1.0) * np.load(path))
+    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    assert finding(found, "cpu", "median").facts["outcome"] == "no effect seen"
+    assert finding(found, "cpu", "p99").facts["outcome"] == "cured by isolation"
+    assert finding(found, "cpu", "jitter").facts["outcome"] == "cured by isolation"
+
+
+def test_an_aggressor_that_dies_leaves_the_rest_to_be_judged_and_is_named(tmp_path: Path) -> None:
+    wanted, folder = options(), folder_in(tmp_path)
+    records = world(
+        folder, wanted, cured_and_not, fails=lambda t: "memory died" if t.settings["aggressor"] == "memory" else None
+    )
+    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    assert finding(found, "cpu").facts["outcome"] == "cured by isolation"
+    assert finding(found, "memory").facts["outcome"] == "not known"
+    (missing,) = [f for f in found.findings if "status" in f.facts]
+    assert (missing.claim, missing.reason) == ("softmax@numpy on cpu:0 can be timed beside memory", "memory died")
+    assert "nothing can be said yet of memory" in found.headline
+    page = EXPERIMENT.page(MACHINE, wanted, found, records)
+    assert page.sections[-1].title == "What went wrong"
+    (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
+    assert [cell is None for cell in picture.cells[0]] == [False, False, True, True]
+
+
+def test_one_block_says_nothing_of_chance_and_so_nothing_counts(tmp_path: Path) -> None:
+    wanted, folder = options(repeat=1), folder_in(tmp_path)
+    records = world(folder, wanted, cured_and_not)
+    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    assert {f.facts["outcome"] for f in found.findings} == {"not known"}
+    assert {f.verdict for f in found.findings} == {"unsure"}
+    assert EXPERIMENT.page(MACHINE, wanted, found, records).sections
+
+
+def test_nothing_measured_is_said(tmp_path: Path) -> None:
+    wanted, folder = options(repeat=2), folder_in(tmp_path)
+    records = world(folder, wanted, cured_and_not, fails=lambda _: "no memory")
+    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    assert found.headline == "Nothing could be measured."
+    page = EXPERIMENT.page(MACHINE, wanted, found, records)
+    assert page.lead_tone == "bad"
+    assert [section.title for section in page.sections] == ["Results", "What it rests on", "What went wrong"]
+
+
+def test_a_gpu_has_a_row_for_its_kernels_and_one_for_what_a_caller_waits(tmp_path: Path) -> None:
+    wanted = options(devices=("cuda:0",), aggressors=(CPU, HBM))
+    folder = folder_in(tmp_path)
+    matrix = matrix_of(wanted, world(folder, wanted, cured_and_not))
+    assert [(row.device, row.quantity) for row in matrix.rows] == [("cuda:0", "busy_us"), ("cuda:0", "call_us")]
+    assert matrix.cell(matrix.rows[1], "cpu").outcome == "cured by isolation"
+
+
+def test_where_nothing_matters_a_large_matrix_seldom_says_that_something_does() -> None:
+    """Six victims and five aggressors on a noisy machine: at most one matrix in twenty may name a culprit."""
+    chance = np.random.default_rng(7)
+    blocks, tries, wrong = 6, 300, 0
+    names = [f"block-{n}" for n in range(blocks)]
+
+    def reading() -> dict[str, float]:
+        return dict(zip(names, np.exp(chance.normal(0, 0.05, blocks)).tolist(), strict=True))
+
+    for _ in range(tries):
+        culprits = 0
+        for _ in range(6):
+            alone, again, bare = reading(), reading(), reading()
+            beyond, pinned = margin(logs(again, alone), 0.02), together(alone, again)
+            found = [judge(effect(reading(), bare), effect(reading(), pinned), None, beyond) for _ in range(5)]
+            culprits += sum(outcome != "no effect seen" for outcome in found)
+        wrong += culprits > 0
+    assert wrong / tries <= 0.05, wrong / tries
+
+
+def test_measures_that_cannot_be_told_are_null() -> None:
+    assert measure(np.array([]), "median") is None
+    assert measure(np.array([0.0, 0.0]), "median") is None
+    assert measure(np.ones(99), "p99") is None
+    assert measure(np.array([3.0]), "jitter") is None
+    assert measure(np.ones(50), "jitter") is None
+    assert measure(np.array([1.0, 3.0]), "median") == 2.0
+
+
+def test_intensity_is_what_was_done_in_a_second_and_null_where_it_is_not_known() -> None:
+    told = Evidence(
+        role="aggressor", rank=0, restart=0, pid=1, device="host", isolation_asked="full", isolation_held="full",
+        allowed_cores=(1,), thread_limit=None, memory_nodes=None, setup_s=0.1, load_calls=500, load_s=2.0,
+        load_cpu_s=3.0, subjects=(SubjectFacts(subject=0, bytes_moved=4e6),),
+    )  # fmt: skip
+    assert intensity(told) == Intensity(gb_s=1.0, gflops=None, cores=1.5)
+    assert intensity(told.model_copy(update={"load_s": 0.0})) == Intensity(None, None, None)
+    assert intensity(told.model_copy(update={"subjects": ()})) == Intensity(None, None, 1.5)
+    assert mean([Intensity(1.0, None, 1.0), Intensity(3.0, None, None)]) == Intensity(2.0, None, 1.0)
+    assert mean([]) == Intensity(None, None, None)
+
+
+def test_two_victims_of_one_name_and_several_devices_are_told_apart(tmp_path: Path) -> None:
+    larger = SOFTMAX.model_copy(update={"params": {"rows": 9}})
+    wanted = options(victims=(SOFTMAX, larger), devices=("cpu:0", "cpu:1"), aggressors=(MEMORY,), repeat=2)
+    records = world(folder_in(tmp_path), wanted, cured_and_not)
+    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    page = EXPERIMENT.page(MACHINE, wanted, found, records)
+    (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
+    assert picture.rows == tuple(f"softmax@numpy {n} on cpu:{d}" for n in (1, 2) for d in (0, 1))
+
+
+def test_victims_in_turns_share_their_trials_and_are_told_apart(tmp_path: Path) -> None:
+    other = SOFTMAX.model_copy(update={"params": {"rows": 1}})
+    wanted, folder = options(victims=(SOFTMAX, other), in_turns=True), folder_in(tmp_path)
+    assert len(block_of(wanted, 1).trials) == len(block_of(options(), 1).trials)
+    found = matrix_of(wanted, world(folder, wanted, cured_and_not))
+    assert [row.victim for row in found.rows] == [0, 1]
+    for row in found.rows:
+        assert found.cell(row, "cpu").outcome == "cured by isolation"
+        assert found.cell(row, "memory").outcome == "not cured"
+    records = world(folder, wanted, cured_and_not)
+    medians = [
+        float(np.median(samples_of(wanted, records, records[0], Row(victim, "cpu:0", "call_us")))) for victim in (0, 1)
+    ]
+    assert medians[1] == pytest.approx(10 * medians[0])

@@ -1,0 +1,231 @@
+"""Two groups of results: which words are which, what can be read, and what the comparison says of known truths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from assay.core.errors import BadInput
+from assay.experiments.variance.compare import compare
+from assay.experiments.variance.effects import ratio, spread, spread_ratio
+from assay.experiments.variance.findings import analyse, mismatch_verdict, verdict
+from assay.experiments.variance.inputs import Sides, paths_of, sides
+from assay.experiments.variance.older_format import Older, Pick, Repeats
+from assay.experiments.variance.page import page
+from assay.experiments.variance.picks import among, differing
+from assay.experiments.variance.sources import Group, Source, is_phased_run, read_group
+from assay.stats.shares import Share
+from tests.experiments.matrices import folder_in
+from tests.experiments.test_older_files import OLDEST
+from tests.experiments.tunings import folder_of, options
+
+if TYPE_CHECKING:
+    from assay.experiments.variance.compare import Kernel
+
+
+def meant(words: tuple[str, ...], *against: str) -> Sides:
+    return sides(words, against, is_phased=lambda path: path.name == "run")
+
+
+def test_the_baseline_is_what_stands_before_against() -> None:
+    assert meant(("a", "b"), "c") == Sides(("a", "b"), ("c",))
+
+
+def test_two_lists_or_two_quoted_globs_need_no_against() -> None:
+    assert meant(("a.json,b.json", "c.json,d.json")) == Sides(("a.json,b.json",), ("c.json,d.json",))
+    assert meant(("base/*.json", "conc/*.json")) == Sides(("base/*.json",), ("conc/*.json",))
+
+
+def test_files_from_folders_that_the_older_tool_named_are_read_as_meant() -> None:
+    words = ("x/baseline/a.json", "x/baseline/b.json", "x/concurrent/a.json")
+    assert meant(words) == Sides(words[:2], words[2:])
+
+
+def test_a_run_with_phases_is_held_against_itself() -> None:
+    assert meant(("runs/run",)) == Sides(("runs/run",), ("runs/run",))
+
+
+@pytest.mark.parametrize(
+    ("words", "against"),
+    [
+        (("a.json", "b.json"), ()),
+        (("a.json", "b.json", "c.json"), ()),
+        (("x/gpu0/a.json", "x/gpu1/a.json"), ()),
+        (("a.json",), ()),
+        ((), ()),
+        ((), ("a",)),
+    ],
+)
+def test_what_is_not_clear_is_refused_with_how_to_say_it(words: tuple[str, ...], against: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match=r"BASELINE\.\.\. --against CONCURRENT"):
+        meant(words, *against)
+
+
+def test_words_name_files_lists_and_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.json", "b.json", "with, comma.json"):
+        Path(name).write_text("{}")
+    assert paths_of(["a.json,b.json"])[0] == [Path("a.json"), Path("b.json")]
+    assert paths_of(["a.json b.json", "a.json"])[0] == [Path("a.json"), Path("b.json")]
+    assert paths_of(["[ab].json"])[0] == [Path("a.json"), Path("b.json")]
+    assert paths_of(["with, comma.json"])[0] == [Path("with, comma.json")]
+    assert paths_of(["c*.json", "z.json"]) == ([], ["c*.json fits no file", "z.json is not there"])
+
+
+def test_files_that_cannot_be_used_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    good, empty, cut, other = (tmp_path / f"{n}.json" for n in ("good_gpu3", "empty", "cut", "other"))
+    good.write_text(json.dumps(OLDEST))
+    empty.touch()
+    cut.write_text(json.dumps(OLDEST)[:40])
+    other.write_text(json.dumps({"hello": 1}))
+    group = read_group([good, empty, cut, other, tmp_path / "gone.json"], "baseline")
+    (source,) = group.sources
+    assert (source.older.kernel, source.older.device) == ("softmax", "cuda:3")
+    assert len(group.unusable) == 4
+    assert group.unusable[0].endswith("empty.json is empty")
+    assert "not valid JSON" in group.unusable[1]
+    assert "it has no kernel_name" in group.unusable[2]
+
+
+def test_run_folders_their_record_files_and_folders_of_older_files_are_read(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, options(), blocks=2)
+    for path in (folder.path, folder.path / "records.jsonl"):
+        group = read_group([path], "naive")
+        assert [(s.older.kernel, s.older.device, len(s.older.picks)) for s in group.sources] == [
+            ("softmax@triton", "cuda:0", 2),
+            ("softmax@triton", "cuda:1", 2),
+        ]
+        assert is_phased_run(path)
+    assert read_group([folder.path], "nonsense").unusable == (
+        f"{folder.path} holds nothing that was measured in its phase nonsense",
+    )
+    other = folder_in(tmp_path / "other")
+    assert "is a run of the experiment matrix" in read_group([other.path], "naive").unusable[0]
+    (tmp_path / "nothing").mkdir()
+    assert "neither a run folder nor" in read_group([tmp_path / "nothing"], "naive").unusable[0]
+
+
+def older(device: str | None, *times_ms: float, block: int = 64, kernel: str = "softmax") -> Older:
+    """Return a kernel tuned as often as there are times, each time with the same pick."""
+    return Older(
+        kernel=kernel,
+        device=device,
+        picks=tuple(Pick(config={"block": block, "warps": 4}, time_ms=t) for t in times_ms),
+        timed=(Repeats(config={"block": block, "warps": 4}, times_ms=times_ms, by="tuner"),),
+    )
+
+
+def only(*kernels: Kernel) -> Kernel:
+    (kernel,) = kernels
+    return kernel
+
+
+def test_each_device_is_held_against_itself() -> None:
+    """One card is twice as fast as the other, and both become a tenth slower: the interval knows."""
+    chance = np.random.default_rng(1)
+
+    def near(level: float) -> list[float]:
+        return [level * float(np.exp(stray)) for stray in chance.normal(0, 0.01, 4)]
+
+    baseline = [older("cuda:0", *near(1.0)), older("cuda:1", *near(2.0))]
+    concurrent = [older("cuda:0", *near(1.1)), older("cuda:1", *near(2.2))]
+    found = only(*compare(baseline, concurrent)).times.ratio
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 1.1 < found.high
+    assert found.high - found.low < 0.05
+    assert verdict(found, 0.01) == "yes"
+
+
+def test_one_result_each_gives_a_ratio_and_no_interval() -> None:
+    found = only(*compare([older("cuda:0", 1.0)], [older("cuda:0", 1.5)])).times.ratio
+    assert found is not None
+    assert found.value == pytest.approx(1.5)
+    assert found.low is None
+    assert verdict(found, 0.01) == "unsure"
+
+
+def test_intervals_of_the_ratio_cover_the_truth_as_often_as_they_say() -> None:
+    chance = np.random.default_rng(5)
+    covered = 0
+    for _ in range(400):
+        groups = [
+            {d: (level * shift * np.exp(chance.normal(0, 0.1, 3))).tolist() for d, level in (("a", 1.0), ("b", 3.0))}
+            for shift in (1.0, 1.2)
+        ]
+        found = ratio(groups[0], groups[1])
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1.2 <= found.high
+    assert 0.92 <= covered / 400 <= 0.98, covered / 400
+
+
+def test_scatter_is_that_of_repeats_and_never_of_different_configurations() -> None:
+    different = Older(
+        kernel="softmax",
+        timed=tuple(Repeats(config={"block": n}, times_ms=(float(n),), by="tuner") for n in (1, 2, 8)),
+    )
+    assert only(*compare([different], [different])).spreads.baseline is None
+    same = spread({"a": [[1.0, 1.1], [50.0, 55.0], [7.0]]})
+    assert same is not None
+    assert same.cv == pytest.approx(0.0675, rel=0.01)
+    assert same.freedom == 1
+    assert spread({"a": [[1.0], [2.0]], "b": []}) is None
+    assert spread_ratio(same, None) is None
+    assert spread_ratio(spread({"a": [[1.0, 1.0]]}), same) is None
+
+
+def test_picks_that_differ_are_counted_named_and_priced_by_the_baseline() -> None:
+    times = {64: 1.0, 128: 1.2}
+    tried = tuple(Repeats(config={"block": b, "warps": 4}, times_ms=(t,), by="tuner") for b, t in times.items())
+    baseline = [older("cuda:0", 1.0, 1.0, 1.0, 1.0).model_copy(update={"timed": tried})]
+    concurrent = [older("cuda:0", 1.1, 1.1, 1.1, 1.1, block=128)]
+    picks = only(*compare(baseline, concurrent)).picks
+    assert (picks.mismatch, picks.by_chance) == (Share(4, 4), Share(0, 2))
+    (device,) = picks.devices
+    assert device.differ == ("block",)
+    assert device.cost == pytest.approx(1.2)
+
+
+def test_a_mismatch_counts_only_beyond_what_the_baseline_shows_against_itself() -> None:
+    assert mismatch_verdict(Share(20, 20), Share(0, 10)) == "yes"
+    assert mismatch_verdict(Share(4, 4), Share(0, 0)) == "unsure"
+    assert mismatch_verdict(Share(3, 10), Share(2, 10)) == "unsure"
+    assert mismatch_verdict(Share(0, 10), Share(2, 10)) == "no"
+    assert among(older("a", 1.0, 1.0, 1.0).picks) == Share(0, 1)
+    assert differing({"a": 1, "b": 2}, {"b": 3, "c": 4}) == ("a", "b", "c")
+
+
+def test_devices_of_a_group_are_compared_with_each_other() -> None:
+    baseline = [older("cuda:0", 1.0, 1.0), older("cuda:1", 1.2, 1.2, block=128)]
+    first, second = only(*compare(baseline, [older("cuda:0", 1.0)])).agreements
+    assert second is None
+    assert first is not None
+    assert (first.slowest, first.fastest) == ("cuda:1", "cuda:0")
+    assert first.apart == pytest.approx(1.2)
+    assert first.same_pick == Share(0, 2)
+
+
+def test_the_page_shows_what_was_compared_and_what_was_not() -> None:
+    baseline = [older("cuda:0", 1.0, 1.01), older("cuda:0", 3.0, kernel="gemm")]
+    concurrent = [older("cuda:0", 1.3, 1.31, block=128)]
+    groups = tuple(
+        Group(tuple(Source("x.json", each) for each in side), said)
+        for side, said in ((baseline, ("y.json is empty",)), (concurrent, ()))
+    )
+    kernels = compare(baseline, concurrent)
+    found = analyse(kernels, 0.01)
+    shown = page(kernels, found, (groups[0], groups[1]), 0.01)
+    assert [section.title for section in shown.sections] == ["Results", "What could not be used"]
+    texts = [e.text for e in shown.sections[-1].elements if e.kind == "text"]
+    assert texts == ["y.json is empty.", "Only the baseline has gemm: not compared."]
+    assert "takes longer side by side" in shown.lead
+    assert "2 of 2 picks differ" in shown.lead
+    about: list[Any] = [finding.facts["what"] for finding in found.findings]
+    assert about == ["time", "repeats", "picks"]
