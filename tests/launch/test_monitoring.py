@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,6 +60,25 @@ def test_a_trial_on_a_gpu_has_its_energy_and_what_was_seen(tmp_path: Path, make_
     spans = [line.name for line in lines if isinstance(line, Mark)]
     assert spans == [named(planned), f"timed {named(planned)}"]
     assert "softmax@numpy on cuda:0" in spans[0]
+
+
+def test_where_what_was_timed_is_too_short_the_energy_is_that_of_the_whole_trial(
+    tmp_path: Path, make_fake_nvml: MakeFakeNvml
+) -> None:
+    fake = make_fake_nvml([hopper()], virtual=False)
+    fake.set_power(0, 400.0)
+    with attached(fake), Monitoring(detect(), tmp_path) as monitoring:
+        planned = trial("cuda:0")
+        monitoring.begin(planned)
+        time.sleep(0.6)
+        outcome = lasted(2.5)
+        short = replace(outcome.series[0], start_ns=outcome.end_ns - 30_000_000)
+        seen = monitoring.end(planned, replace(outcome, series=[short]))
+    assert seen.energy is not None
+    assert seen.energy.value == pytest.approx(1000.0, rel=0.15)
+    assert "of the whole trial, start-up included (not told: a window of 0.03 s is too short" in (
+        seen.energy_note or ""
+    )
 
 
 def test_on_a_cpu_the_host_is_watched_and_untold_energy_has_its_reason(tmp_path: Path) -> None:

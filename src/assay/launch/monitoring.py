@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from assay.core.durable import friendly_os_errors
 from assay.core.errors import AssayError
 from assay.isolation.targets import targets
-from assay.joules.recorded import energy_of_gpus, energy_of_packages, merged
+from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged
 from assay.launch.trial import placements_of
 from assay.monitor.choice import watched
 from assay.monitor.meanwhile import meanwhile
@@ -22,6 +22,7 @@ from assay.monitor.reading import read_window
 from assay.monitor.recording import Recording
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from assay.core.plan import Trial
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from assay.joules.recorded import Windows
     from assay.launch.outcome import Outcome
     from assay.machine.model import Machine
+    from assay.monitor.lines import Line
 
 INTERVAL_S = 0.05
 HOST_ONLY_INTERVAL_S = 0.2
@@ -124,17 +126,22 @@ class Monitoring:
         gpus = gpus_of(self.machine, trial)
         setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * UNTOUCHED_SHARE)
         before = max(outcome.start_ns, last_end_ns + SETTLED_NS), outcome.start_ns + setup_ns
-        told = (
-            energy_of_gpus(lines, gpus, timed, self.machine.driver or "unknown")
-            if gpus
-            else energy_of_packages(lines, timed)
-        )
+        told = self._energy(lines, gpus, timed)
+        if told.energy is None and timed:
+            whole = self._energy(lines, gpus, [(outcome.start_ns, outcome.end_ns)])
+            if whole.energy is not None:
+                told = Told(whole.energy, f"of the whole trial, start-up included ({told.note}); {whole.note}")
         return Seen(
             sensors=self._files[-1],
             meanwhile=meanwhile(lines, timed, before if before[1] > before[0] else None, gpus) if timed else None,
             energy=told.energy,
             energy_note=told.note,
         )
+
+    def _energy(self, lines: Sequence[Line], gpus: dict[int, str], windows: Windows) -> Told:
+        if not gpus:
+            return energy_of_packages(lines, windows)
+        return energy_of_gpus(lines, gpus, windows, self.machine.driver or "unknown")
 
 
 def named(trial: Trial) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.monitor.lines import Ended, GpuMeterSample, GpuPcie, GpuProcesses, GpuSample
-from assay.monitor.pcie import ByteCount
+from assay.monitor.pcie import READ_EVERY_NS, ByteCount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,6 @@ GIVE_UP_AFTER = 3
 """Looks in a row without any answer after which a GPU is asked no more."""
 
 
-TRAFFIC_NS = 40_000_000
-"""Bytes moved are read no more often than this: it takes an H200 0.4 ms, more than all the rest of a look."""
 SLACK_NS = 1_000_000
 """A look that comes this much early counts as in time."""
 
@@ -43,7 +41,7 @@ class GpuSource:
 
     def _look(self, tick: int, index: int, sensor: GpuSensor) -> list[Line]:
         t_ns = self._clock.now_ns()
-        traffic = t_ns - self._counted_ns.get(index, -TRAFFIC_NS) >= TRAFFIC_NS - SLACK_NS
+        traffic = t_ns - self._counted_ns.get(index, -READ_EVERY_NS) >= READ_EVERY_NS - SLACK_NS
         reading = sensor.read(traffic=traffic)
         self._silent[index] = 0 if reading is not None else self._silent.get(index, 0) + 1
         if sensor.lost is not None:

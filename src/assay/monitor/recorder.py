@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from assay.monitor.lines import Beat, End, Ended, GpuProcesses, GpuSample, HostSample, Mark
-from assay.monitor.pcie import READ_WITHIN_S
+from assay.monitor.pcie import READ_EVERY_NS
 from assay.monitor.wire import Done, Flush, Flushed, Latest, Look, Ready, Remark, Stop
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assay.monitor.wire import Answer, Order
 
 FLUSH_NS = 1_000_000_000
-PULSE_NS = round(READ_WITHIN_S * 1e9 * 0.8)
+PULSE_NS = READ_EVERY_NS
 
 
 class Sink(Protocol):
