@@ -19,10 +19,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assay.core.units import format_time
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from assay.experiments.registry import find
 from assay.runner import conclude
 from assay.store.runs import RunFolder
+from benchmarks.evidence_tables import table
 
 RESULTS = Path(__file__).parent / "results" / "h200"
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -36,6 +38,7 @@ def keep(run: Path, name: str, command: list[str]) -> None:
     found = conclude(find(folder.plan.experiment), folder).findings
     content: dict[str, Any] = {
         "command": shlex.join(command),
+        "experiment": folder.plan.experiment,
         "machine": folder.machine.as_json(),
         "findings": found.as_json(),
     }
@@ -76,25 +79,6 @@ def published(name: str) -> dict[str, Any]:
     return content
 
 
-def table(findings: dict[str, Any]) -> str:
-    """Return the findings of ``assay run`` as Markdown."""
-    lines = [
-        "| workload | backend seen | median | 95 % interval | TFLOP/s | of the matmul | GB/s | of the copy |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for finding in findings["findings"]:
-        facts, estimate = finding["facts"], finding["estimate"]
-        span = "none: two levels" if "two levels" in estimate["method"] else "none"
-        if estimate["low"] is not None:
-            span = f"{format_time(estimate['low'])} – {format_time(estimate['high'])}"
-        lines.append(
-            f"| `{facts['workload']}` | {facts['backend']} | {format_time(estimate['value'])} | {span} "
-            f"| {facts['gflops'] / 1e3:.1f} | {facts['matmul_percent']:.1f} % "
-            f"| {facts['gb_s']:.0f} | {facts['copy_percent']:.1f} % |"
-        )
-    return "\n".join(lines)
-
-
 def main(arguments: list[str]) -> int:
     """Keep, verify, or print."""
     if len(arguments) > 3 and arguments[0] == "keep" and arguments[3] == "--":
@@ -110,7 +94,7 @@ def main(arguments: list[str]) -> int:
     elif follows != content["findings"]:
         print(f"{name}: what follows from the samples is not what was published")
         return 1
-    print(table(published(name)["findings"]))
+    print(table(published(name)["findings"], content.get("experiment", "run")))
     return 0
 
 

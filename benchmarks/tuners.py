@@ -5,7 +5,8 @@
 
 Every try is a process of its own that is started, times the default configuration, and tunes; tries of all tuners and
 conditions take turns in random order. At the end every configuration that was chosen is timed in quiet, in turns, in
-three processes. What there is no time for is left out and counted.
+three processes. What there is no time for is left for the next time: what is in the results is not tried again, and
+each visit's choices are timed again within that visit.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from assay.launch.outcome import Outcome
 
 RESULTS = Path(__file__).parent / "results" / "h200"
+SAMPLES = "tuners.samples.json.xz"
+SLOW = "helion"
 TRIES = 5
 MOST_S = 560.0
 """No try begins that would not leave time to time the choices again; the watchdog ends a hang a little later."""
@@ -139,34 +142,44 @@ def retimed(outcome: Outcome, subjects: list[Subject]) -> dict[str, list[float]]
     return found
 
 
+def left_of(raw: Kept, tries: int) -> list[tuple[TunerName, str, int]]:
+    """Return what is still to be tried, try after try, each in a random order; quick tuners first."""
+    done = {(t["tuner"], t["condition"], t["try"]) for visit in raw["visits"] for t in visit["tries"]}
+    wanted = [(t, c, n) for n in range(1, tries + 1) for t in TUNERS for c in LOADS if (t, c, n) not in done]
+    random.Random(len(done)).shuffle(wanted)
+    return sorted(wanted, key=lambda each: (each[0] == SLOW, each[2]))
+
+
 def run(folder: Path, *, tries: int, device: str = "cuda:0", shape: dict[str, str] | None = None) -> None:
-    """Measure, and keep what there is after each try."""
+    """Measure what is left, and keep what there is after each try."""
     faulthandler.dump_traceback_later(MOST_S + 30, exit=True)
     begin = time.monotonic()
-    wanted = [(t, c, n) for n in range(1, tries + 1) for t in TUNERS for c in LOADS]
-    random.Random(0).shuffle(wanted)
-    wanted.sort(key=lambda each: each[2])
+    raw = kept(RESULTS) if (RESULTS / SAMPLES).exists() and device.startswith("cuda") else {"visits": []}
+    wanted = left_of(raw, tries)
+    visit: Kept = {"tries": [], "quiet": {}}
+    raw["visits"].append(visit)
     place = Path(mkdtemp(prefix="tuners-"))
     (place / "logs").mkdir()
     launcher = Launcher(detect(), LocalStarter(place, Path.cwd()))
-    raw: Kept = {"tries": [], "quiet": {}, "skipped": []}
+    longest_s = BUDGET_S
     with Guardian():
         for tuner, condition, number in wanted:
-            if time.monotonic() - begin > MOST_S - RETIMING_S - BUDGET_S:
-                raw["skipped"].append((tuner, condition, number))
+            if time.monotonic() - begin > MOST_S - RETIMING_S - longest_s:
                 continue
+            begun = time.monotonic()
             planned = trial(tuner, condition, number, device, shape or SHAPE)
-            raw["tries"].append(told(launcher.measure(planned), tuner, condition, number))
-            print(json.dumps({k: raw["tries"][-1][k] for k in ("tuner", "condition", "try", "tuning_s", "reason")}))
+            visit["tries"].append(told(launcher.measure(planned), tuner, condition, number))
+            longest_s = max(longest_s, time.monotonic() - begun)
+            print(json.dumps({k: visit["tries"][-1][k] for k in ("tuner", "condition", "try", "tuning_s", "reason")}))
             keep(folder, raw)
         for spec in dict.fromkeys(TUNERS.values()):
             default = subject(spec, device.partition(":")[0], shape or SHAPE)
-            chosen = [t["config"] for t in raw["tries"] if TUNERS[t["tuner"]] == spec and t["config"] is not None]
+            chosen = [t["config"] for t in visit["tries"] if TUNERS[t["tuner"]] == spec and t["config"] is not None]
             configs = {key_of(config): config for config in chosen}
             if configs:
                 subjects = [default.model_copy(update={"config": config}) for config in configs.values()]
-                raw["quiet"][spec] = retimed(launcher.measure(quiet(subjects, device)), subjects)
-    raw["took_s"] = round(time.monotonic() - begin, 1)
+                visit["quiet"][spec] = retimed(launcher.measure(quiet(subjects, device)), subjects)
+    visit["took_s"] = round(time.monotonic() - begin, 1)
     keep(folder, raw)
     faulthandler.cancel_dump_traceback_later()
 
@@ -176,19 +189,22 @@ def keep(folder: Path, raw: Kept) -> None:
     from benchmarks.clock import fingerprint
 
     folder.mkdir(parents=True, exist_ok=True)
-    raw.setdefault("machine", fingerprint() if detect().gpus else {"gpu": None})
-    (folder / "tuners.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))
-    published = {
-        "command": "python benchmarks/tuners.py run",
-        "machine": raw["machine"],
-        "table": table(raw, TUNERS),
-    }
+    raw["visits"][-1].setdefault("machine", fingerprint() if detect().gpus else {"gpu": None})
+    (folder / SAMPLES).write_bytes(lzma.compress(json.dumps(raw).encode()))
+    machines = [visit["machine"] for visit in raw["visits"]]
+    published = {"command": "python benchmarks/tuners.py run", "machines": machines, "table": table(raw, TUNERS)}
     (folder / "tuners.json").write_text(json.dumps(published, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def kept(folder: Path) -> Kept:
+    """Return what was measured so far."""
+    raw: Kept = json.loads(lzma.decompress((folder / SAMPLES).read_bytes()))
+    return raw
 
 
 def verified(folder: Path) -> str:
     """Return the table that follows from what was kept, having made sure that it is the published one."""
-    raw = json.loads(lzma.decompress((folder / "tuners.samples.json.xz").read_bytes()))
+    raw = kept(folder)
     published = json.loads((folder / "tuners.json").read_text(encoding="utf-8"))["table"]
     found = table(raw, TUNERS)
     if found != published:

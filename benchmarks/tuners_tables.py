@@ -34,9 +34,14 @@ def key_of(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
-def regrets(raw: Kept, spec: str) -> dict[str, float]:
-    """Return how much slower each configuration is in quiet than the best that was chosen, as a share."""
-    medians = {key: statistics.median(times) for key, times in raw["quiet"].get(spec, {}).items()}
+def quiet_us(visit: Kept, spec: str) -> dict[str, float]:
+    """Return the time of each configuration in quiet, in one visit."""
+    return {key: statistics.median(times) for key, times in visit["quiet"].get(spec, {}).items()}
+
+
+def regrets(visit: Kept, spec: str) -> dict[str, float]:
+    """Return how much slower each configuration is in quiet than the best that was chosen in a visit, as a share."""
+    medians = quiet_us(visit, spec)
     best = min(medians.values(), default=math.nan)
     return {key: value / best - 1 for key, value in medians.items()}
 
@@ -55,55 +60,52 @@ def table(raw: Kept, tuners: Mapping[Any, str]) -> str:
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
     ]
-    conditions = list(
-        dict.fromkeys(t["condition"] for t in sorted(raw["tries"], key=lambda t: t["condition"] != "quiet"))
-    )
-    for tuner, spec in tuners.items():
-        behind = regrets(raw, spec)
+    tries = [told(visit, t, tuners) for visit in raw["visits"] for t in visit["tries"]]
+    conditions = dict.fromkeys(t["condition"] for t in sorted(tries, key=lambda t: t["condition"] != "quiet"))
+    for tuner in tuners:
         for condition in conditions:
-            tries = [t for t in raw["tries"] if (t["tuner"], t["condition"]) == (tuner, condition)]
-            if tries:
-                rows.append(_row(raw, tries, behind, spec))
-    left = len(raw.get("skipped", []))
-    failed = [t for t in raw["tries"] if t["config"] is None]
-    said = [f"{left} tries were left out for want of time." if left else ""]
-    said += [f"{t['tuner']}, {t['condition']}, try {t['try']}: {t['reason']}." for t in failed]
-    return "\n".join([*rows, *(["", *filter(None, said)] if any(said) else [])])
+            some = [t for t in tries if (t["tuner"], t["condition"]) == (tuner, condition)]
+            if some:
+                rows.append(_row(tries, some))
+    said = [f"{t['tuner']}, {t['condition']}, try {t['try']}: {t['reason']}." for t in tries if t["config"] is None]
+    return "\n".join([*rows, *(["", *said] if said else [])])
 
 
-def _row(raw: Kept, tries: list[Kept], behind: dict[str, float], spec: str) -> str:
-    tuner, condition = tries[0]["tuner"], tries[0]["condition"]
-    good = [t for t in tries if t["config"] is not None]
-    keys = [key_of(t["config"]) for t in good]
-    lost = [100 * behind[key] for key in keys if key in behind]
+def told(visit: Kept, one: Kept, tuners: Mapping[Any, str]) -> Kept:
+    """Return a try with its regret and how much longer its time was than in quiet; null where not timed again."""
+    spec = tuners[one["tuner"]]
+    key = None if one["config"] is None else key_of(one["config"])
+    quiet = quiet_us(visit, spec).get(key or "")
+    seen = one["time_us"] / quiet if quiet and one["time_us"] is not None else None
+    return {**one, "key": key, "regret": regrets(visit, spec).get(key or ""), "seen": seen}
+
+
+def _row(tries: list[Kept], some: list[Kept]) -> str:
+    tuner, condition = some[0]["tuner"], some[0]["condition"]
+    good = [t for t in some if t["key"] is not None]
+    lost = [100 * t["regret"] for t in good if t["regret"] is not None]
     mean, half = mean_and_half(lost) if lost else (None, None)
-    quiet_us = {key: statistics.median(times) for key, times in raw["quiet"].get(spec, {}).items()}
-    seen = [
-        t["time_us"] / quiet_us[key_of(t["config"])]
-        for t in good
-        if t["time_us"] is not None and key_of(t["config"]) in quiet_us
-    ]
+    seen = [t["seen"] for t in good if t["seen"] is not None]
     took = [t["tuning_s"] for t in good if t["tuning_s"] is not None]
     regret = "–" if mean is None else f"{mean:.1f} %" if half is None else f"{mean:.1f} ± {half:.1f} %"
     return (
-        f"| {tuner} | {condition} | {len(good)} of {len(tries)} | {len(set(keys))} | {_mismatch(raw, tuner, good)} "
-        f"| {regret} | {f'{max(lost):.1f} %' if lost else '–'} "
+        f"| {tuner} | {condition} | {len(good)} of {len(some)} | {len({t['key'] for t in good})} "
+        f"| {_mismatch(tries, good)} | {regret} | {f'{max(lost):.1f} %' if lost else '–'} "
         f"| {f'{statistics.median(seen):.2f}' if seen else '–'} | {f'{statistics.median(took):.1f}' if took else '–'} |"
     )
 
 
-def _mismatch(raw: Kept, tuner: str, good: list[Kept]) -> str:
-    quiet = {
-        t["try"]: key_of(t["config"])
-        for t in raw["tries"]
-        if t["tuner"] == tuner and t["condition"] == "quiet" and t["config"] is not None
-    }
-    if good and good[0]["condition"] == "quiet":
+def _mismatch(tries: list[Kept], good: list[Kept]) -> str:
+    if not good:
+        return "–"
+    tuner, condition = good[0]["tuner"], good[0]["condition"]
+    quiet = {t["try"]: t["key"] for t in tries if (t["tuner"], t["condition"]) == (tuner, "quiet") and t["key"]}
+    if condition == "quiet":
         ordered = [quiet[number] for number in sorted(quiet)]
         share = Share(sum(a != b for a, b in itertools.pairwise(ordered)), max(0, len(ordered) - 1))
         what = " (from one try to the next)"
     else:
-        pairs = [(key_of(t["config"]), quiet[t["try"]]) for t in good if t["try"] in quiet]
+        pairs = [(t["key"], quiet[t["try"]]) for t in good if t["try"] in quiet]
         share, what = Share(sum(a != b for a, b in pairs), len(pairs)), ""
     interval = share.interval()
     if interval is None:

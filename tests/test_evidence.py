@@ -20,6 +20,9 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("stats.py", "verify"),
         ("clock.py", "verify"),
         ("pick.py", "verify"),
+        ("evidence.py", "verify", "contention"),
+        ("evidence.py", "verify", "matrix"),
+        ("tuners.py", "verify"),
     ],
     ids=" ".join,
 )

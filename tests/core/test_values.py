@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from assay.core import page, plan, results
-from assay.core.plan import Block, Command, Method, Metric, Role, Source, Subject, Trial
+from assay.core.plan import Block, Command, Method, Metric, Role, Source, Subject, Trial, Tuner
 from assay.core.results import Check, Estimate, Finding, Findings, Record, Window
 from assay.core.values import SCHEMA_VERSION, Value
 
@@ -367,3 +367,16 @@ def test_a_block_has_trials_and_says_why() -> None:
     assert Block(name="b", why="first", trials=(TRIAL,)).left_s is None
     with pytest.raises(ValidationError, match="at least 1 item"):
         Block(name="b", why="nothing", trials=())
+
+
+def test_fields_that_came_later_leave_the_identity_as_it_was_until_they_are_used() -> None:
+    """Runs that were kept before there were tuners, several workers or retakes are read as they were."""
+    role = Role(name="cpu:0", subjects=(Subject(workload="softmax", impl="numpy"),), devices=("cpu:0",))
+    trial = Trial(block="repeat-1", roles=(role,), method=Method(duration_s=1.0))
+    assert trial.id == "bfe709b48456"
+    used = (
+        trial.model_copy(update={"retakes": 1}),
+        trial.model_copy(update={"roles": (role.model_copy(update={"worker": 1}),)}),
+        trial.model_copy(update={"roles": (role.model_copy(update={"tuner": Tuner(name="pick", budget_s=1.0)}),)}),
+    )
+    assert len({trial.id, *(other.id for other in used)}) == 4

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.results import Evidence, SubjectFacts
+from assay.core.results import Estimate, Evidence, SubjectFacts
 from assay.experiments.matrix import EXPERIMENT
 from assay.experiments.matrix.cells import matrix_of
 from assay.experiments.matrix.effects import effect, judge, logs, margin, measure, together
@@ -203,6 +203,17 @@ def test_two_victims_of_one_name_and_several_devices_are_told_apart(tmp_path: Pa
     page = EXPERIMENT.page(MACHINE, wanted, found, records)
     (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
     assert picture.rows == tuple(f"softmax@numpy {n} on cpu:{d}" for n in (1, 2) for d in (0, 1))
+
+
+def ratio(low: float, value: float, high: float) -> Estimate:
+    return Estimate(value=value, low=low, high=high, unit="×", scope="run", method="m", n=4)
+
+
+def test_what_counts_by_a_hair_only_isolated_is_not_called_a_harm_of_isolation() -> None:
+    naive, isolated = ratio(1.019, 1.023, 1.026), ratio(1.021, 1.022, 1.023)
+    assert judge(naive, isolated, ratio(0.998, 1.001, 1.004), 1.02) == "not cured"
+    assert judge(naive, ratio(1.3, 1.4, 1.5), ratio(0.70, 0.73, 0.76), 1.02) == "hurts only isolated"
+    assert judge(ratio(0.99, 1.0, 1.01), isolated, ratio(0.97, 0.98, 0.99), 1.02) == "hurts only isolated"
 
 
 def test_victims_in_turns_share_their_trials_and_are_told_apart(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ class Role(Value):
     A load may be on the ``host``: a process with no device of its own.
     """
 
+    LATER = frozenset({"worker", "tuner"})
+
     name: str
     subjects: tuple[Subject, ...] = Field(min_length=1)
     duty: Duty = "timed"
@@ -135,6 +137,8 @@ class Method(Value):
 
 class Trial(Value):
     """Roles measured under one schedule; the smallest thing that is recorded."""
+
+    LATER = frozenset({"retakes"})
 
     block: str
     roles: tuple[Role, ...] = Field(min_length=1)

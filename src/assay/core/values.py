@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -20,6 +20,9 @@ class Value(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
+    LATER: ClassVar[frozenset[str]] = frozenset()
+    """Fields that an earlier version did not have: unused, they leave identities as they were."""
+
     def as_json(self) -> dict[str, JsonValue]:
         """Return the value as plain JSON data, under the names it is read back by."""
         return self.model_dump(mode="json", by_alias=True)
@@ -34,5 +37,19 @@ def first_problem(error: ValidationError) -> str:
 
 def identity(value: Value, *, length: int = 12) -> str:
     """Return a short hash of a value's content: equal content, equal identity, on any machine."""
-    text = json.dumps(value.as_json(), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_content(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _content(value: Any) -> Any:
+    """Return what a value's identity is made of: all of it, but for fields that came later and are not used."""
+    if isinstance(value, Value):
+        fields = type(value).model_fields
+        told = {name: getattr(value, name) for name in fields}
+        unused = {name for name in type(value).LATER if told[name] == fields[name].default}
+        return {name: _content(part) for name, part in told.items() if name not in unused}
+    if isinstance(value, tuple | list):
+        return [_content(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _content(part) for key, part in value.items()}
+    return value

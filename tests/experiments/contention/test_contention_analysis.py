@@ -184,6 +184,18 @@ def test_two_times_of_a_kernel_are_judged_each_by_itself() -> None:
     assert {row[0] for row in table(page, "Each workload on each device").rows} == {"softmax@numpy", "gemm@numpy"}
 
 
+def test_where_kernels_are_spared_and_callers_wait_the_answer_says_both() -> None:
+    waiting = {"naive": 5.0, "isolated": 5.0}
+    findings, page = found_in(World(callers_wait=waiting, quantities=("busy_us", "call_us")), options())
+    assert findings.headline.startswith("Noisy side by side for who waits: a call of softmax@numpy takes ")
+    assert ", while its kernels take 1.0" in findings.headline or ", while its kernels take 0.9" in findings.headline
+    assert "isolated it still takes" in findings.headline
+    assert page.lead_tone == "bad"
+    judged = {f.facts["quantity"]: f for f in about(findings, "time", phase="naive") if "device" not in f.facts}
+    assert judged["call_us"].verdict == "yes"
+    assert judged["busy_us"].verdict != "yes"
+
+
 @pytest.mark.parametrize(
     "refused",
     [

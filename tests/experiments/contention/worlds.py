@@ -67,6 +67,7 @@ class World:
 
     Attributes:
         slower: By how much each phase multiplies times.
+        callers_wait: By how much more it multiplies those of calls.
         wider: By how much each phase multiplies the spread of repeats.
         picks_wrong: How often the tuner picks the slow configuration in a phase.
         regret: How much longer the slow configuration takes.
@@ -79,6 +80,7 @@ class World:
     """
 
     slower: dict[str, float] = field(default_factory=dict)
+    callers_wait: dict[str, float] = field(default_factory=dict)
     wider: dict[str, float] = field(default_factory=dict)
     picks_wrong: dict[str, float] = field(default_factory=dict)
     regret: float = 1.2
@@ -131,7 +133,8 @@ class World:
                 for quantity in self.quantities:
                     name = f"{trial.id}-{role.name}-{restart}-{place}-{quantity}"
                     noise = start + self.chance.normal(0.0, spread, self.samples)
-                    self.kept[name] = level * np.exp(noise)
+                    waited = self.callers_wait.get(phase, 1.0) if quantity == "call_us" else 1.0
+                    self.kept[name] = waited * level * np.exp(noise)
                     ns = int((self.now_s - 0.5) * 1e9)
                     found.append(
                         Series(

@@ -21,6 +21,7 @@ CURES = {
     "drift": "locked clocks and a `--cooldown` hold it",
     "neighbours": "isolation or measuring one after another removes it",
 }
+CALL = "call_us"
 ASK = "`--workers-per-device 2` or `--aggressor cpu_hog` asks what company does"
 
 
@@ -32,24 +33,49 @@ def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> s
     takes = f"{subjects} take{'s' if len(options.subjects) == 1 else ''}"
     if not options.has_company:
         return f"Nothing runs side by side here, with one device and one worker; {_twice(found, takes)}; {ASK}."
-    naive, isolated, again = (_overall(found, phase) for phase in ("naive", "isolated", "again"))
+    naive, again = _overall(found, "naive"), _overall(found, "again")
     if naive is None or naive.ratio is None:
         return f"What side by side does is not known, as it could not be measured; {_twice(found, takes)}."
-    doubt = _doubt(found, again)
+    said = _of_callers(machine, options, found, subjects)
+    return f"{said or _of_kernels(machine, options, found, takes)}{_doubt(found, again)}."
+
+
+def _of_kernels(machine: Machine, options: ContentionOptions, found: Analysis, takes: str) -> str:
+    """Say what company does to the time that counts."""
+    naive, isolated = _overall(found, "naive"), _overall(found, "isolated")
+    if naive is None or naive.ratio is None:
+        return ""
+    long = f"{takes} {_times(naive)} as long as alone{_also(found)}"
     if naive.verdict == "yes":
-        first = (
-            f"Noisy side by side: {takes} {_times(naive)} as long as alone{_also(found)}{_because(machine, options)}"
-        )
-        return f"{first}; {_cure(options, naive, isolated)}{doubt}."
-    noise = _largest(found)
+        return f"Noisy side by side: {long}{_because(machine, options)}; {_cure(options, naive, isolated)}"
     if naive.verdict == "no":
-        return f"Not noisy side by side: {takes} {_times(naive)} as long as alone{_also(found)}{noise}{doubt}."
+        return f"Not noisy side by side: {long}{_largest(found)}"
     blocks = f"after {naive.ratio.blocks} block{'' if naive.ratio.blocks == 1 else 's'}"
-    return f"Not decided {blocks}: side by side {takes} {_times(naive)} as long as alone{_also(found)}{noise}{doubt}."
+    return f"Not decided {blocks}: side by side {long}{_largest(found)}"
 
 
-def _overall(found: Analysis, phase: Phase) -> Effect | None:
-    comparisons = found.times.get(found.layout.quantity, {})
+def _of_callers(machine: Machine, options: ContentionOptions, found: Analysis, subjects: str) -> str | None:
+    """Say what company does to who waits for a call, where kernels are spared it; null where that is not so."""
+    if not only_callers_wait(found):
+        return None
+    kernels, waits = _overall(found, "naive"), _overall(found, "naive", CALL)
+    if kernels is None or waits is None:
+        return None
+    first = f"Noisy side by side for who waits: a call of {subjects} takes {_times(waits)} as long as alone"
+    beside = f"{_because(machine, options)}, while its kernels take {_times(kernels)}{_also(found)}"
+    return f"{first}{beside}; {_cure(options, waits, _overall(found, 'isolated', CALL))}"
+
+
+def only_callers_wait(found: Analysis) -> bool:
+    """Return whether calls take surely longer in company, and kernels do not."""
+    if found.layout.quantity == CALL:
+        return False
+    kernels, waits = _overall(found, "naive"), _overall(found, "naive", CALL)
+    return waits is not None and waits.verdict == "yes" and (kernels is None or kernels.verdict != "yes")
+
+
+def _overall(found: Analysis, phase: Phase, quantity: str | None = None) -> Effect | None:
+    comparisons = found.times.get(quantity or found.layout.quantity, {})
     return comparisons[phase].overall if phase in comparisons else None
 
 

@@ -9,6 +9,7 @@ from assay.core.units import format_span
 from assay.experiments.contention.budget import spent_s
 from assay.experiments.contention.figures import ratios, samples, timeline
 from assay.experiments.contention.grounds import noise_table, sensors_table, where_table
+from assay.experiments.contention.headline import only_callers_wait
 from assay.experiments.contention.picks import picks
 from assay.experiments.contention.tables import devices_table, places_table, times_table
 from assay.experiments.trouble import trouble
@@ -49,6 +50,8 @@ def _tone(found: Analysis) -> Tone:
     comparisons = found.times.get(found.layout.quantity, {})
     if "naive" not in comparisons:
         return "plain"
+    if only_callers_wait(found):
+        return "bad"
     tones: dict[str, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
     return tones[comparisons["naive"].overall.verdict]
 

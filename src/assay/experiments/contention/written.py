@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from assay.stats.blocks import Ratio
 
 
+TELLS_NOTHING = 100.0
+"""An interval whose ends are further apart than this many times is of no use to a reader."""
+
+
 def verdict_of(effect: Effect) -> str:
     """Write a verdict for a table."""
     return {"yes": "yes", "no": "no", "unsure": "not decided"}[effect.verdict]
@@ -63,4 +67,6 @@ def percent_cell(ratio: Ratio | None) -> str | None:
         return None
     if ratio.low is None or ratio.high is None:
         return f"{percent(ratio.value)} %"
+    if ratio.high > TELLS_NOTHING * ratio.low:
+        return f"{percent(ratio.value)} % (or any)"
     return f"{percent(ratio.value)} % ({percent(ratio.low)} – {percent(ratio.high)})"

@@ -96,12 +96,17 @@ def judge(naive: Estimate | None, isolated: Estimate | None, less: Estimate | No
     hurts, still = exceeds(naive, beyond), exceeds(isolated, beyond)
     if hurts is None:
         return "not known"
+    if still and (hurts or (exceeds(naive, 1.0) and not _surely_less(less))):
+        return "not cured"
     if not hurts:
         return "hurts only isolated" if still else "no effect seen" if _tells(naive) else "not known"
-    if still:
-        return "not cured"
     gone = still is not None and not exceeds(isolated, 1.0) and exceeds(less, 1.0)
     return "cured by isolation" if gone else "hurts"
+
+
+def _surely_less(less: Estimate | None) -> bool:
+    """Return whether an aggressor surely does less without isolation than with it."""
+    return less is not None and less.high is not None and less.high < 1.0
 
 
 def _tells(ratio: Estimate | None) -> bool:
