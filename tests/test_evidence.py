@@ -23,6 +23,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "contention"),
         ("evidence.py", "verify", "matrix"),
         ("tuners.py", "verify"),
+        ("contention.py", "verify"),
     ],
     ids=" ".join,
 )

@@ -8,7 +8,8 @@ import numpy as np
 
 from assay.core.plan import Subject
 from assay.core.results import Evidence, Record, SubjectFacts, Window
-from assay.experiments.matrix.options import Aggressor, MatrixOptions
+from assay.experiments.aggressors import Aggressor
+from assay.experiments.matrix.options import MatrixOptions
 from assay.experiments.matrix.plan import AGGRESSOR, VICTIM, block_of
 from assay.launch.outcome import RawSeries
 from assay.runner import summaries

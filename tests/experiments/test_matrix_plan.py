@@ -8,11 +8,12 @@ import pytest
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import HOST, Block, Done, Subject
+from assay.experiments.aggressors import NAMED, aggressors_of
 from assay.experiments.contention.budget import BESIDE_S, OTHER_START_S
 from assay.experiments.matrix import EXPERIMENT
-from assay.experiments.matrix.aggressors import NAMED, aggressors_of, victims_of
 from assay.experiments.matrix.options import MatrixOptions
 from assay.experiments.matrix.plan import block_of, hopeful, meetings, next_step
+from assay.experiments.matrix.victims import victims_of
 from assay.isolation.allot import allot
 from assay.store.records import Records
 from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, TRIAL_S, folder_in, options, record_of, world

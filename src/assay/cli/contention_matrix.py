@@ -95,8 +95,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 def build(given: dict[str, Any], machine: Machine) -> MatrixOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
-    from assay.experiments.matrix.aggressors import aggressors_of, victims_of
+    from assay.experiments.aggressors import aggressors_of
     from assay.experiments.matrix.options import MatrixOptions
+    from assay.experiments.matrix.victims import victims_of
     from assay.isolation.devices import choose
     from assay.workloads import registry
 

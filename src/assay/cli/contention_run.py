@@ -13,8 +13,8 @@ from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.core.plan import Command, Subject
+    from assay.experiments.aggressors import Aggressor
     from assay.experiments.contention.options import ContentionOptions
-    from assay.experiments.matrix.options import Aggressor
     from assay.machine.model import Machine
 
 NAME = r"[^-\s]\S*"
@@ -176,7 +176,7 @@ def has_a_choice(subject: Subject) -> bool:
 
 def aggressors(words: tuple[str, ...], kind: str) -> tuple[Aggressor, ...]:
     """Return the loads that are named, as often as they are."""
-    from assay.experiments.matrix.aggressors import aggressors_of
+    from assay.experiments.aggressors import aggressors_of
 
     named = [HOST_LOADS.get(word.replace("-", "_").partition("@")[0], word) for word in words]
     return tuple(load for word in named for load in aggressors_of([word], kind))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from assay.core.plan import HOST, Block, Done, Subject
+from assay.experiments.aggressors import Aggressor
 from assay.experiments.contention import EXPERIMENT
 from assay.experiments.contention.budget import spent_s, trial_s
 from assay.experiments.contention.cells import layout
@@ -17,7 +18,6 @@ from assay.experiments.contention.plan import block_of
 from assay.experiments.contention.retime import RETIMED
 from assay.experiments.contention.schedule import scheduled
 from assay.experiments.contention.warm import WARM
-from assay.experiments.matrix.options import Aggressor
 from assay.launch.trial import placements_of
 from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, Remembered, World, options
 from tests.machines import machine
@@ -185,3 +185,17 @@ def test_where_starting_takes_long_fewer_blocks_are_planned_and_tuned_longer() -
     block_s = sum(map(trial_s, block_of(on, wanted, 2).trials))
     assert 0.73 * wanted.budget_s / block_s >= 3
     assert wanted.tuning_s > 0.5
+
+
+def test_beside_a_load_on_the_host_a_device_has_the_same_cores_alone_and_isolated() -> None:
+    wanted, on = on_gpus(4, aggressors=(HOG,)), machine(cores=(16, 16), gpus=(0, 0, 1, 1))
+    trials = block_of(on, wanted, 2).trials
+    cores = {
+        (str(trial.settings["phase"]), role.devices[0]): placements_of(on, trial)["full"].of(role.devices[0]).cpus
+        for trial in trials
+        if trial.settings["phase"] in {"baseline", "isolated"}
+        for role in trial.roles
+        if role.duty == "timed"
+    }
+    for device in wanted.devices:
+        assert cores["baseline", device] == cores["isolated", device]

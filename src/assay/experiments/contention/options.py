@@ -6,9 +6,9 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from assay.core.plan import Command, StrangerPolicy, Subject, TunerName
+from assay.core.plan import HOST, Command, StrangerPolicy, Subject, TunerName
 from assay.core.values import Value
-from assay.experiments.matrix.options import Aggressor
+from assay.experiments.aggressors import Aggressor
 from assay.stats.blocks import MINIMUM_EFFECT
 
 Phase = Literal["baseline", "naive", "isolated", "again"]
@@ -64,6 +64,15 @@ class ContentionOptions(Value):
         return len(self.devices) * self.workers + sum(
             1 if load.place == "host" else len(self.devices) for load in self.aggressors
         )
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Whose cores are shared out together, in every trial alike.
+
+        Where loads on the host have cores of their own, devices lack them alone as well: what a device loses is then not
+        taken for what its neighbours do. Several workers share what their device has alone, which is what is asked.
+        """
+        return (*self.devices, HOST) if any(load.place == "host" for load in self.aggressors) else self.devices
 
     def tunes(self, subject: int) -> bool:
         """Return whether a configuration of a subject is chosen in each trial."""

@@ -136,7 +136,7 @@ def _trial(machine: Machine, options: ContentionOptions, number: int, phase: Pha
         method=Method(duration_s=options.timing_s + cast.start_s, precision=EXACTLY, timeout_s=options.timeout_s),
         settings={"phase": phase},
         strangers=options.strangers,
-        placed_with=options.devices,
+        placed_with=options.places,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
         retakes=options.retakes,

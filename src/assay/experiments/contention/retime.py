@@ -86,7 +86,7 @@ def _trial(options: ContentionOptions, device: str, subjects: list[Subject], eac
         restarts=RESTARTS,
         settings={"phase": RETIMED},
         strangers=options.strangers,
-        placed_with=options.devices,
+        placed_with=options.places,
         cpu_groups=options.cpu_groups,
         cooldown_s=options.cooldown_s,
         retakes=options.retakes,

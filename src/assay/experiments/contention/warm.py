@@ -42,7 +42,7 @@ def warming(machine: Machine, options: ContentionOptions, block: str) -> list[Tr
                 method=Method(duration_s=start_s + LEAST_TIMING_S, timeout_s=options.timeout_s),
                 settings={"phase": WARM},
                 strangers=options.strangers,
-                placed_with=options.devices,
+                placed_with=options.places,
                 cpu_groups=options.cpu_groups,
                 cooldown_s=options.cooldown_s,
                 seed=options.seed,

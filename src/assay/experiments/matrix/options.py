@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from assay.core.plan import Cache, StrangerPolicy, Subject
 from assay.core.values import Value
-
-Place = Literal["host", "device"]
-
-
-class Aggressor(Value):
-    """A load under the name it is called by: on the host's cores, or on the victim's own device."""
-
-    name: str
-    subject: Subject
-    place: Place
+from assay.experiments.aggressors import Aggressor
 
 
 class MatrixOptions(Value):

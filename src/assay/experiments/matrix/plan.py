@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Isolation
     from assay.core.results import Record
-    from assay.experiments.matrix.options import Aggressor, MatrixOptions
+    from assay.experiments.aggressors import Aggressor
+    from assay.experiments.matrix.options import MatrixOptions
 
 Phase = Literal["alone", "again", "bare", "naive", "isolated"]
 LEVELS: dict[Phase, Isolation] = {"alone": "full", "again": "full", "bare": "gpu", "naive": "gpu", "isolated": "full"}

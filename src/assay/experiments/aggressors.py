@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from assay.core.errors import BadInput, MachineCannot, nearest
-from assay.experiments.matrix.options import Aggressor
+from assay.core.plan import Subject
+from assay.core.values import Value
 from assay.workloads import registry
 from assay.workloads.function import is_function_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.plan import Subject
-    from assay.experiments.matrix.options import Place
+
+Place = Literal["host", "device"]
+
+
+class Aggressor(Value):
+    """A load under the name it is called by: on the host's cores, or on the victim's own device."""
+
+    name: str
+    subject: Subject
+    place: Place
 
 
 class Known(NamedTuple):
@@ -31,18 +40,6 @@ NAMED: dict[str, Known] = {
     "hbm": Known("triad@torch", "device"),
 }
 """What each presses on: the cores, the host's memory, the bus to the GPU, its multiprocessors, its own memory."""
-
-SMALL = {"rows": "64", "cols": "64"}
-VICTIMS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
-    "cuda": (("softmax@torch", SMALL), ("gemm@torch", {}), ("triad@torch", {})),
-    "cpu": (("softmax@numpy", {}),),
-}
-"""Who is timed when nobody is named: on a GPU a kernel bound by its launch, one by arithmetic, one by memory."""
-
-
-def victims_of(kind: str) -> tuple[Subject, ...]:
-    """Return who is timed on a kind of device when nobody is named."""
-    return tuple(registry.subject(spec, device_kind=kind, given=given) for spec, given in VICTIMS[kind])
 
 
 def aggressors_of(words: Sequence[str], kind: str) -> tuple[Aggressor, ...]:
