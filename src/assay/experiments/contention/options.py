@@ -69,8 +69,8 @@ class ContentionOptions(Value):
     def places(self) -> tuple[str, ...]:
         """Whose cores are shared out together, in every trial alike.
 
-        Where loads on the host have cores of their own, devices lack them alone as well: what a device loses is then not
-        taken for what its neighbours do. Several workers share what their device has alone, which is what is asked.
+        Where loads on the host have cores of their own, devices lack them alone as well: what a device loses is then
+        not taken for what its neighbours do. Several workers share what their device has alone, which is what is asked.
         """
         return (*self.devices, HOST) if any(load.place == "host" for load in self.aggressors) else self.devices
 
