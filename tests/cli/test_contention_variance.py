@@ -139,5 +139,5 @@ def test_a_run_of_the_contention_experiment_is_compared_with_itself_and_by_its_o
     older = folder.path / "older"
     assert json.loads(variance(older / "baseline", "--against", older / "concurrent", "--json")[1]) == json.loads(out)
     by_claim = {f["claim"].partition(": ")[2]: f["verdict"] for f in json.loads(out)["findings"]}
-    assert by_claim["the best time is longer side by side"] == "yes"
+    assert by_claim["the best time is longer than the baseline's"] == "yes"
     assert "no sure difference in time" in variance("runs/latest", "--phase", "isolated")[1]

@@ -225,7 +225,7 @@ def test_the_page_shows_what_was_compared_and_what_was_not() -> None:
     assert [section.title for section in shown.sections] == ["Results", "What could not be used"]
     texts = [e.text for e in shown.sections[-1].elements if e.kind == "text"]
     assert texts == ["y.json is empty.", "Only the baseline has gemm: not compared."]
-    assert "takes longer side by side" in shown.lead
+    assert "takes longer than the baseline" in shown.lead
     assert "2 of 2 picks differ" in shown.lead
     about: list[Any] = [finding.facts["what"] for finding in found.findings]
     assert about == ["time", "repeats", "picks"]

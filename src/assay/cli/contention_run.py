@@ -157,7 +157,7 @@ def subject(name: str, kind: str, tuner: str | None, params: dict[str, str]) -> 
     from assay.workloads import registry
     from assay.workloads.function import is_function_spec
 
-    impl = CHOOSES_AMONG.get(tuner or "", {}).get(kind)
+    impl = CHOOSES_AMONG.get(tuner or "pick", CHOOSES_AMONG["pick"]).get(kind)
     if impl is not None and "@" not in name and not is_function_spec(name):
         meant = registry.subject(name, device_kind=kind).workload
         if f"{meant}@{impl}" in registry.known() and (impl == tuner or find_spec(impl) is not None):

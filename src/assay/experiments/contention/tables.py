@@ -59,7 +59,7 @@ def times_table(found: Analysis) -> Table:
         rows=tuple(rows),
         tones=tuple(tones),
         note=(
-            f"Ratios are taken within each of {len(found.layout.blocks)} blocks. It differs where the interval "
+            f"Ratios are taken within each block ({len(found.layout.blocks)} here). It differs where the interval "
             "excludes 1 and the ratio lies beyond what the same thing, measured twice alone (A/A), shows over as many. "
             "With 95 % intervals. Time: mean of a call; spread: coefficient of variation of repeats; picks: quiet time "
             "of what was picked."
@@ -83,10 +83,7 @@ def places_table(options: ContentionOptions, found: Analysis) -> Table:
                 effect = _effect(found, quantity, phase, place)
                 rows.append(
                     (
-                        *((options.subjects[place.subject].label,) if labelled else ()),
-                        role_name(place.device, place.worker, options.workers),
-                        WORDS[phase],
-                        *((KINDS[quantity],) if several else ()),
+                        _where(options, place, phase, KINDS[quantity] if several else None),
                         format_time(median.value),
                         format_time(level.value),
                         whole_cell(effect),
@@ -94,15 +91,24 @@ def places_table(options: ContentionOptions, found: Analysis) -> Table:
                     )
                 )
                 tones.append(TONES[effect.verdict] if effect is not None and phase in CROWDED else "plain")
-    words = (*(("workload",) if labelled else ()), "device", "phase", *(("time of",) if several else ()))
     numbers = ("median", "mean", "mean × alone", "CV of repeats")
     return Table(
         title=f"{'Each workload' if labelled else options.subjects[0].label} on each device, phase by phase",
-        columns=(*(Column(title=t) for t in words), *(Column(title=t, numeric=True) for t in numbers)),
+        columns=(Column(title="where and when"), *(Column(title=t, numeric=True) for t in numbers)),
         rows=tuple(rows),
         tones=tuple(tones),
-        note="Typical over blocks, with 95 % intervals over them. Alone again is over alone.",
+        note=(
+            "Typical over blocks, with 95 % intervals over them; “or any”: too few blocks to say. × alone is taken "
+            "within each block, over the mean of alone and alone again; alone again is over alone."
+        ),
     )
+
+
+def _where(options: ContentionOptions, place: Place, phase: Phase, kind: str | None) -> str:
+    """Name a row so that it can be told from all others by its first column."""
+    subject = f"{options.subjects[place.subject].label} on " if len(options.subjects) > 1 else ""
+    what = f", {kind}" if kind is not None else ""
+    return f"{subject}{role_name(place.device, place.worker, options.workers)}{what}: {WORDS[phase]}"
 
 
 def _effect(found: Analysis, quantity: str, phase: Phase, place: Place) -> Effect | None:

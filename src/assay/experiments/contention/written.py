@@ -34,6 +34,8 @@ def ratio_cell(ratio: Ratio | None) -> str | None:
 def _ends(ratio: Ratio) -> str | None:
     if ratio.low is None or ratio.high is None:
         return None
+    if ratio.high > TELLS_NOTHING * ratio.low:
+        return "or any"
     return f"{ratio.low:.{_digits(ratio)}f} – {ratio.high:.{_digits(ratio)}f}"
 
 
@@ -50,7 +52,9 @@ def whole_cell(effect: Effect | None) -> str | None:
 
 def floor_cell(effect: Effect) -> str | None:
     """Write how far A/A strays."""
-    return None if effect.floor is None else f"±{effect.floor:.1%}"
+    if effect.floor is None:
+        return None
+    return f"±{effect.floor:.1%}" if effect.floor < TELLS_NOTHING else "anything"
 
 
 def percent(share: float) -> str:

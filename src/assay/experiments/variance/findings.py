@@ -22,15 +22,17 @@ def _findings(kernel: Kernel, minimum_effect: float) -> list[Finding]:
     name, found = kernel.name, []
     times = kernel.times.ratio
     if times is not None:
-        found.append(_finding(f"{name}: the best time is longer side by side", times, name, "time", minimum_effect))
+        found.append(
+            _finding(f"{name}: the best time is longer than the baseline's", times, name, "time", minimum_effect)
+        )
     for scatter, of in ((kernel.spreads.ratio, "repeats"), (kernel.spreads.samples_ratio, "samples")):
         if scatter is not None:
-            found.append(_finding(f"{name}: {of} scatter more side by side", scatter, name, of, minimum_effect))
+            found.append(_finding(f"{name}: {of} scatter more than the baseline's", scatter, name, of, minimum_effect))
     share = estimate_of(kernel.picks.mismatch)
     if share is not None:
         found.append(
             Finding(
-                claim=f"{name}: side by side another configuration is picked than alone",
+                claim=f"{name}: another configuration is picked than in the baseline",
                 estimate=share,
                 verdict=mismatch_verdict(*kernel.picks.shares),
                 reason=mismatch_reason(*kernel.picks.shares),
@@ -115,10 +117,10 @@ def time_text(ratio: Estimate | None, minimum_effect: float) -> str:
     if ratio is None:
         return "has no times to compare"
     if ratio.low is None or ratio.high is None:
-        return f"takes {ratio.value:.3f}× as long side by side, of which too few results say how sure that is"
+        return f"takes {ratio.value:.3f}× as long as the baseline, of which too few results say how sure that is"
     interval = f"{ratio.value:.3f}× [{ratio.low:.3f}, {ratio.high:.3f}]"
     if ratio.low > 1 + minimum_effect:
-        return f"takes longer side by side, {interval}"
+        return f"takes longer than the baseline, {interval}"
     if ratio.high < 1 / (1 + minimum_effect):
-        return f"takes less time side by side, {interval}"
-    return f"shows no sure difference in time, {interval}"
+        return f"takes less time than the baseline, {interval}"
+    return f"shows no sure difference in time beyond {minimum_effect:.0%}, {interval}"

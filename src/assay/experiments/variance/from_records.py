@@ -54,9 +54,8 @@ def _written(subject: Subject) -> str:
 
 
 def device_of(role: Role) -> str:
-    """Return where a role ran, with its number where a device has several workers."""
-    where = ", ".join(dict.fromkeys(role.devices))
-    return f"{where} worker {role.worker + 1}" if role.worker else where
+    """Return where a role ran; several workers of a device are several results of it."""
+    return ", ".join(dict.fromkeys(role.devices))
 
 
 def _older(where: Where, seen: list[tuple[Role, Record]], records: Records) -> Older:

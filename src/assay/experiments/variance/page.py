@@ -58,7 +58,10 @@ def times_table(kernels: tuple[Kernel, ...], minimum_effect: float) -> Table:
         columns=_columns("kernel", "baseline", "concurrent", "ratio", "95 % interval", "results", text=1),
         rows=rows,
         tones=tuple(TONES[verdict(kernel.times.ratio, minimum_effect)] for kernel in kernels),
-        note="Each device is held against itself. Marked: whether it takes longer, is known not to, or is unsure.",
+        note=(
+            "The best time that tuner or timing saw, in whatever configuration. Each device is held against itself. "
+            "Marked: whether it takes longer, is known not to, or is unsure."
+        ),
     )
 
 
