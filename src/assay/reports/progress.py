@@ -31,25 +31,31 @@ class PlainProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._in_block = 0
-        self._done = 0
+        self._begun: dict[str, None] = {}
         self._what = ""
 
     def block(self, block: Block, *, again: bool) -> None:
         """Say which block begins, and how long all may still take."""
-        self._in_block, self._done = len(block.trials), 0
+        self._in_block, self._begun = len(block.trials), {}
         left = f", at most {format_span(block.left_s)} left" if block.left_s is not None else ""
         trials = f"{len(block.trials)} trial{'' if len(block.trials) == 1 else 's'}"
         self._line(f"{block.name}{' (again)' if again else ''}: {block.why}, {trials}{left}")
 
     def trial(self, trial: Trial) -> None:
         """Say which trial begins."""
-        self._what = describe(trial)
-        self._line(f"  {self._done + 1}/{self._in_block} {self._what} …")
+        again = trial.id in self._begun
+        self._begun[trial.id] = None
+        self._what = f"{describe(trial)}{' again, as it was disturbed' if again else ''}"
+        self._line(f"  {self._place} {self._what} …")
 
     def record(self, record: Record) -> None:
         """Say what a trial gave."""
-        self._done += 1
-        self._line(f"  {self._done}/{self._in_block} {self._what}: {outcome(record)}")
+        self._line(f"  {self._place} {self._what}: {outcome(record)}")
+
+    @property
+    def _place(self) -> str:
+        """Which trial of the block this is; one that is measured again is still the same."""
+        return f"{len(self._begun)}/{self._in_block}"
 
     def close(self) -> None:
         """Nothing is left on the screen."""
@@ -76,8 +82,9 @@ class LiveProgress(PlainProgress):
 
     def trial(self, trial: Trial) -> None:
         """Show which trial runs."""
+        self._begun[trial.id] = None
         self._what = describe(trial)
-        self._doing = f"{self._done + 1}/{self._in_block} {self._what}"
+        self._doing = f"{self._place} {self._what}"
         self._draw()
 
     def record(self, record: Record) -> None:

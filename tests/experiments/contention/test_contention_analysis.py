@@ -186,6 +186,14 @@ def test_two_times_of_a_kernel_are_judged_each_by_itself() -> None:
     assert len(set(where)) == len(where)
 
 
+def test_a_tuner_that_never_finds_anything_is_in_the_answer() -> None:
+    nothing = {"baseline", "again", "naive", "isolated"}
+    findings, _ = found_in(World(nothing_found=nothing), options())
+    assert "; the tuner found no configuration in any of 32 tries (no configuration works)" in findings.headline
+    some, _ = found_in(World(nothing_found={"naive"}), options())
+    assert "the tuner found no configuration" not in some.headline
+
+
 def test_where_kernels_are_spared_and_callers_wait_the_answer_says_both() -> None:
     waiting = {"naive": 5.0, "isolated": 5.0}
     findings, page = found_in(World(callers_wait=waiting, quantities=("busy_us", "call_us")), options())

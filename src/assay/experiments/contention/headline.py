@@ -37,7 +37,16 @@ def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> s
     if naive is None or naive.ratio is None:
         return f"What side by side does is not known, as it could not be measured; {_twice(found, takes)}."
     said = _of_callers(machine, options, found, subjects)
-    return f"{said or _of_kernels(machine, options, found, takes)}{_doubt(found, again)}."
+    return f"{said or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(found, again)}."
+
+
+def _untuned(found: Analysis) -> str:
+    """Say so where the tuner never found a configuration."""
+    choices = found.layout.choices
+    if not choices or any(choice.config is not None for choice in choices):
+        return ""
+    reason = (choices[0].reason or "it does not say why").rstrip(".")
+    return f"; the tuner found no configuration in any of {len(choices)} tries ({reason})"
 
 
 def _of_kernels(machine: Machine, options: ContentionOptions, found: Analysis, takes: str) -> str:
