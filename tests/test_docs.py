@@ -59,6 +59,7 @@ def shortened(command: str) -> list[str]:
     return [*words[:cut], *quick, *words[cut:]]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(document: Path, assay: Assay, workplace: Path) -> None:
     shutil.copytree(ROOT / "examples", workplace / "examples")

@@ -242,7 +242,8 @@ def test_the_help_shows_its_examples_line_by_line(assay: Assay) -> None:
 
 
 def test_a_run_is_watched_and_its_recording_can_be_shown(assay: Assay, workplace: Path) -> None:
-    assert assay("run", "softmax@numpy", *QUICK, "--monitor-interval", "50ms").code == 0
+    long_enough = ("--duration", "3", "--precision", "0.0001%", "--monitor-interval", "50ms")
+    assert assay("run", "softmax@numpy", *QUICK, *long_enough).code == 0
     (record, _) = RunFolder.open(Path("runs/latest")).records()
     assert record.sensors is not None
     assert record.meanwhile is not None

@@ -102,3 +102,11 @@ def test_what_is_not_offered_is_null_and_never_zero() -> None:
     nothing = seen_in([], seconds((0.0, 2.0)))
     assert nothing.gpus[0].throttled_s is None
     assert nothing.samples == 0
+
+
+def test_a_window_between_two_looks_at_the_host_is_told_by_the_next_one() -> None:
+    lines: list[Line] = [host(1.0, cpu_percent=10.0), host(1.5, cpu_percent=80.0), host(2.0, cpu_percent=20.0)]
+    seen = seen_in(lines, seconds((1.1, 1.3)), {})
+    assert seen.cpu_percent == 80.0
+    assert seen.samples == 1
+    assert seen_in(lines, seconds((2.1, 2.3)), {}).cpu_percent is None

@@ -111,9 +111,18 @@ def _seen(lines: Sequence[Line], windows: Sequence[Window]) -> dict[str, Seen]:
     found: dict[str, list[SourceStatistics]] = {}
     for start_ns, end_ns in windows:
         inside = [line for line in lines if _is_sample(line) and start_ns <= line.t_ns <= end_ns]
+        if not any(isinstance(line, HostSample) for line in inside):
+            inside += _next_look(lines, end_ns)
         for source in summarise([*header, *inside]).sources:
             found.setdefault(source.source, []).append(source)
     return {name: Seen(tuple(parts)) for name, parts in found.items()}
+
+
+def _next_look(lines: Sequence[Line], end_ns: int) -> list[Line]:
+    """Return the first look at the host after a moment: what it tells is of the time since the look before."""
+    later = (line for line in lines if isinstance(line, HostSample) and line.t_ns > end_ns)
+    found = next(later, None)
+    return [] if found is None else [found]
 
 
 def _is_sample(line: Line) -> bool:
