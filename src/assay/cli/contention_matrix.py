@@ -81,16 +81,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     options = given["options"] if "options" in given else build(given, machine)
     if given["dry_run"]:
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-    return measure.begin(
-        EXPERIMENT,
-        options,
-        machine,
-        seed=options.seed,
-        output_dir=given["output_dir"],
-        as_json=given["as_json"],
-        monitor=given["monitor"],
-        monitor_interval_s=given["monitor_interval"],
-    )
+    return measure.as_told(EXPERIMENT, options, machine, options.seed, given)
 
 
 def build(given: dict[str, Any], machine: Machine) -> MatrixOptions:

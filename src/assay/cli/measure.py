@@ -21,7 +21,7 @@ from assay.store.runs import Busy, RunFolder
 from assay.worker.rendezvous import Torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from assay.core.values import Value
     from assay.experiments.base import Experiment
@@ -57,6 +57,20 @@ def begin(
         monitor_interval_s=monitor_interval_s,
     )
     return go_on(experiment, RunFolder.create(output_dir.absolute(), plan, machine), machine, as_json=as_json)
+
+
+def as_told(experiment: Experiment[Any], options: Value, machine: Machine, seed: int, given: Mapping[str, Any]) -> int:
+    """Start a new run where, shown how and watched as the flags that all measuring verbs have say."""
+    return begin(
+        experiment,
+        options,
+        machine,
+        seed=seed,
+        output_dir=given["output_dir"],
+        as_json=given["as_json"],
+        monitor=given["monitor"],
+        monitor_interval_s=given["monitor_interval"],
+    )
 
 
 def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, as_json: bool) -> int:
