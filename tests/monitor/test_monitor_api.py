@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -188,4 +188,7 @@ def test_the_documented_example_works_as_written() -> None:
 
     text = (Path(ROOT) / "docs/monitoring.md").read_text(encoding="utf-8")
     example = text.split("```python\n")[1].split("```")[0]
-    exec(compile(example, "monitoring.md", "exec"), {"print": lambda *words: None})  # noqa: S102
+    left: dict[str, Any] = {"print": lambda *words: None}
+    exec(compile(example, "monitoring.md", "exec"), left)  # noqa: S102
+    assert left["w"].samples
+    assert [mark.name for mark in left["m"].statistics.marks] == ["loaded", "step"]
