@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assay.workloads.dilated_attention import dilated_attention
 from assay.workloads.dilated_attention.costs import Costs
 from assay.workloads.dilated_attention.plan import Heads, Ladder
 from assay.workloads.dilated_attention.reference import dense
-from tests.workloads.dilated_attention.world import Case, drawn, in_world
+from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +97,18 @@ def test_ranks_find_what_the_dense_reference_says_and_move_what_the_formula_says
 def test_a_ladder_that_fits_the_shards_moves_nothing(tmp_path: Path) -> None:
     number = CASES[2].index(Case((4, 6, 12), (1, 2, 3)))
     assert [rank["bytes"] for rank in found(2, tmp_path)[number]] == [(0, 0, 0)] * 2
+
+
+def test_detached_weights_over_ranks_are_those_of_one_device(tmp_path: Path) -> None:
+    import torch
+
+    case = Case((4, 12, 24), (1, 2, 4), detached_weights=True, causal=True)
+    [ranks] = in_world(2, [case], tmp_path)
+    (q, k, v, gradient), _ = drawn(case)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = dilated_attention(*inputs, **options_of(case))
+    for index, right in enumerate([out, *torch.autograd.grad(out, inputs, gradient)]):
+        torch.testing.assert_close(torch.cat([rank["found"][index] for rank in ranks], 1), right, rtol=0, atol=1e-13)
 
 
 REFUSED = [
