@@ -60,7 +60,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.filterwarnings("ignore::assay.workloads.dilated_attention.plan.UncoveredRows")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_any_ladder_is_what_the_dense_reference_says(case: Case) -> None:
     forward, backward = worst(*both(case))
@@ -179,8 +179,9 @@ def ones(*shape: int, **options: Any) -> Any:
         ({"q": (2, 8, 6, 4)}, r"^6 query heads cannot share 4 key heads evenly\.$"),
         ({"mask": (2, 4)}, r"^key_padding_mask is of shape \(2, 8\) and dtype bool, not \(2, 4\) and torch.bool\.$"),
         ({"dropout": 0.5}, r"^Dropout of 0\.5 is refused"),
-        ({"backend": "fast"}, r"^backend is one of auto, math, flash, cudnn, not 'fast'\."),
+        ({"backend": "fast"}, r"^backend is one of auto, math, flash, cudnn, triton, not 'fast'\."),
         ({"backend": "cudnn"}, r"^The backend cudnn runs on a GPU, not on a CPU\.$"),
+        ({"backend": "triton"}, r"^The backend triton runs on a GPU, not on cpu\.$"),
         ({"backend": "flash", "mask": (2, 8)}, r"^Padded keys are masked by the backend math, not by flash\.$"),
         ({"segments": (16,)}, r"^A sequence of 8 is not divisible by the segment length 16\.$"),
     ],
@@ -204,3 +205,18 @@ def test_tensors_of_whole_numbers_or_of_several_dtypes_are_refused() -> None:
     whole = x.to(torch.int64)
     with pytest.raises(BadInput, match=r"^Attention is of floating-point numbers, not of torch.int64\.$"):
         dilated_attention(whole, whole, whole, (8,), (1,))
+
+
+@pytest.mark.parametrize("backend", ["math", "flash"])
+def test_inputs_and_gradients_may_lie_in_memory_as_they_like(backend: str) -> None:
+    import torch
+
+    (q, k, v, _), _ = drawn(LADDER)
+    options = options_of(Case(**{**vars(LADDER), "backend": backend}))
+    strewn = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    found = []
+    for tensors in ([q, k, v], strewn):
+        inputs = [x.detach().requires_grad_() for x in tensors]
+        out = dilated_attention(*inputs, **options)
+        found.append([out, *torch.autograd.grad(out.sum(), inputs)])
+    assert max(worst(*found)) <= 1e-13

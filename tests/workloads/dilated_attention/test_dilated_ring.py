@@ -50,13 +50,24 @@ CASES = {
     ],
     8: [Case((2, 4, 8, 16), (1, 1, 2, 2), sequence=16, batch=1, heads=2, kv_heads=2, causal=True, seed=8)],
 }
+DETACHED = Case((4, 12, 24), (1, 2, 4), detached_weights=True, causal=True)
+
+REFUSED = [
+    (Case((4, 8), (1, 2), sequence=8, ring_size=3), "A world of 2 ranks is not divisible into rings of 3."),
+    (Case((4, 8), (1, 2), sequence=8, ring_size=4), "A world of 2 ranks is not divisible into rings of 4."),
+    (Case((4, 12), (1, 2), sequence=12), "Of a shard of 6 and a segment of 4, neither is a multiple of the other."),
+    (Case((12,), (4,), sequence=12), "A shard of 6 is not divisible by the dilation rate 4."),
+]
+
+ALL = {**CASES, 2: [*CASES[2], DETACHED, *(case for case, _ in REFUSED)]}
+
 _KEPT: dict[int, list[Any]] = {}
 
 
 def found(size: int, folder: Path) -> list[Any]:
     """Return what a world found for all its cases; each world is made once."""
     if size not in _KEPT:
-        _KEPT[size] = in_world(size, CASES[size], folder)
+        _KEPT[size] = in_world(size, ALL[size], folder)
     return _KEPT[size]
 
 
@@ -102,26 +113,16 @@ def test_a_ladder_that_fits_the_shards_moves_nothing(tmp_path: Path) -> None:
 def test_detached_weights_over_ranks_are_those_of_one_device(tmp_path: Path) -> None:
     import torch
 
-    case = Case((4, 12, 24), (1, 2, 4), detached_weights=True, causal=True)
-    [ranks] = in_world(2, [case], tmp_path)
-    (q, k, v, gradient), _ = drawn(case)
+    ranks = found(2, tmp_path)[ALL[2].index(DETACHED)]
+    (q, k, v, gradient), _ = drawn(DETACHED)
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    out = dilated_attention(*inputs, **options_of(case))
+    out = dilated_attention(*inputs, **options_of(DETACHED))
     for index, right in enumerate([out, *torch.autograd.grad(out, inputs, gradient)]):
         torch.testing.assert_close(torch.cat([rank["found"][index] for rank in ranks], 1), right, rtol=0, atol=1e-13)
 
 
-REFUSED = [
-    (Case((4, 8), (1, 2), sequence=8, ring_size=3), "A world of 2 ranks is not divisible into rings of 3."),
-    (Case((4, 8), (1, 2), sequence=8, ring_size=4), "A world of 2 ranks is not divisible into rings of 4."),
-    (Case((4, 12), (1, 2), sequence=12), "Of a shard of 6 and a segment of 4, neither is a multiple of the other."),
-    (Case((12,), (4,), sequence=12), "A shard of 6 is not divisible by the dilation rate 4."),
-]
-
-
 def test_what_cannot_be_is_refused_on_every_rank_before_anything_moves(tmp_path: Path) -> None:
-    found_of = in_world(2, [case for case, _ in REFUSED], tmp_path)
-    for (_, says), ranks in zip(REFUSED, found_of, strict=True):
+    for (_, says), ranks in zip(REFUSED, found(2, tmp_path)[-len(REFUSED) :], strict=True):
         assert [rank["error"] for rank in ranks] == [f"BadInput: {says}"] * 2
 
 

@@ -33,5 +33,5 @@ class Attend(Function):  # type: ignore[misc]  # PyTorch is not there for the ty
         """Compute the gradients."""
         q, k, v, *saved = ctx.saved_tensors
         merged = [Merged(*saved[at : at + 2]) for at in range(0, len(saved), 2)]
-        found = work.backward(ctx.job, gradient, (q, k, v), merged)
+        found = work.backward(ctx.job, gradient.contiguous(), (q, k, v), merged)
         return None, *(of_x.to(x.dtype) for of_x, x in zip(found, (q, k, v), strict=True))

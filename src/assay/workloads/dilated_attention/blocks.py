@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
     from assay.workloads.torch_device import Tensor
 
-BACKENDS = ("auto", "math", "flash", "cudnn")
-"""``math``: products of matrices, in float64 for float64 and in float32 otherwise. ``cudnn`` goes backward by flash."""
+BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
+"""``math``: products of matrices, in float64 for float64 and in float32 otherwise. ``cudnn`` goes backward by flash.
+
+``triton`` is no way to compute a block, but all that a rank can do alone; blocks are then computed as by ``auto``.
+"""
 
 MOST_SCORES = 2**26
 """Scores that ``math`` holds at once."""

@@ -34,6 +34,7 @@ class Job:
         mask: True for padded keys of the whole sequence, (batch, position).
         place: Which shard of the sequence this is.
         exchange: How keys, values and their gradients reach other ranks; without steps on one device.
+        own: What computes all parts of the shard at once, given q, k and v; null where each is computed for itself.
     """
 
     branches: int
@@ -44,6 +45,7 @@ class Job:
     mask: Tensor | None
     place: int
     exchange: Exchange
+    own: Callable[[Tensor, Tensor, Tensor], Merged] | None = None
 
     def how(self, part: Part, place: int, q: Tensor) -> dict[str, Any]:
         """Return how a part's blocks are computed over the keys of the shard at some place of the ring."""
@@ -54,9 +56,9 @@ class Job:
 def forward(job: Job, q: Tensor, k: Tensor, v: Tensor) -> tuple[Merged, ...]:
     """Return the merge of all branches; with detached weights, behind it that of each branch."""
     each = tuple(Merged.nothing(q) for _ in range(job.branches)) if job.detached_weights else ()
-    merged = each or (Merged.nothing(q),) * job.branches
     arriving = Arrivals(job.exchange, k, v)
-    for part in job.parts:
+    merged = each or (job.own(q, k, v) if job.own else Merged.nothing(q),) * job.branches
+    for part in () if job.own else job.parts:
         how = job.how(part, job.place, q)
         out, sums = attend(view(q, part), view(k, part), view(v, part), causal=job.causal, **how)
         merged[part.branch].at(part).add(out, sums)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.workloads.dilated_attention.blocks import backend_for
-from assay.workloads.dilated_attention.exchange import Exchange
-from assay.workloads.dilated_attention.inputs import check_mask, check_tensors
-from assay.workloads.dilated_attention.job import Job
-from assay.workloads.dilated_attention.plan import Heads, Ladder, check_dropout, check_sequence, parts
+from assay.workloads.dilated_attention.exchange import Traffic
+from assay.workloads.dilated_attention.setup import Options, attend
+from assay.workloads.dilated_attention.steps import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,33 +41,9 @@ def dilated_attention(
         key_padding_mask: True for keys that nobody sees, (batch, sequence).
         detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
         dropout: Refused unless it is 0.
-        backend: ``auto``, ``math``, ``flash`` or ``cudnn``.
+        backend: ``auto``, ``math``, ``flash``, ``cudnn``, or ``triton``: one kernel of ours for all branches.
     """
-    check_dropout(dropout)
-    check_tensors(q, k, v)
-    ladder = Ladder.of(segment_lengths, dilation_rates)
-    heads = Heads.of(q.shape[2], k.shape[2], offset)
-    length = check_sequence(ladder, q.shape[1])
-    check_mask(key_padding_mask, (q.shape[0], length))
-    ladder.warn_of_uncovered_rows()
-    chosen = parts(ladder, heads, length)
-    job = Job(
-        branches=len(ladder.branches),
-        parts=chosen,
-        causal=causal,
-        detached_weights=detached_weights,
-        backend=backend_for(backend, q, padded=key_padding_mask is not None),
-        mask=key_padding_mask,
-        place=0,
-        exchange=Exchange(None, (), chosen),
+    options = Options(
+        segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
     )
-    return attend(job, heads, q, k, v)
-
-
-def attend(job: Job, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Do a job on tensors (batch, position, heads, dim)."""
-    from assay.workloads.dilated_attention.autograd import Attend
-
-    apart = q.unflatten(2, (heads.keys, heads.shared_by))
-    out: Tensor = Attend.apply(job, apart, k.unsqueeze(3), v.unsqueeze(3)).flatten(2, 3)
-    return out
+    return attend((q, k, v), options, Seat(0, 1), group=None, traffic=Traffic())

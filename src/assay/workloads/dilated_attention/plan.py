@@ -70,7 +70,11 @@ class Ladder:
         """Warn where no branch keeps every position."""
         if all(branch.rate > 1 for branch in self.branches):
             text = "No branch has dilation rate 1, so some rows are kept by no branch; their output is 0."
-            warnings.warn(text, UncoveredRows, stacklevel=3)
+            warnings.warn(text, UncoveredRows, stacklevel=5)
+
+    def within(self, shard: int) -> Ladder:
+        """Return what is left of the ladder inside a shard: no segment is longer than it."""
+        return Ladder(tuple(Branch(min(branch.segment, shard), branch.rate) for branch in self.branches))
 
 
 @dataclass(frozen=True)

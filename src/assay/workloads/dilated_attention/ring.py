@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from assay.workloads.dilated_attention.blocks import backend_for
-from assay.workloads.dilated_attention.exchange import Exchange, Traffic
-from assay.workloads.dilated_attention.inputs import check_mask, check_tensors
-from assay.workloads.dilated_attention.job import Job
-from assay.workloads.dilated_attention.local import attend
-from assay.workloads.dilated_attention.plan import Heads, Ladder, check_dropout, check_sequence, parts
-from assay.workloads.dilated_attention.steps import Seat, steps
+from assay.workloads.dilated_attention.exchange import Traffic
+from assay.workloads.dilated_attention.setup import Options, attend
+from assay.workloads.dilated_attention.steps import Seat
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
@@ -54,30 +50,13 @@ def ring_dilated_attention(
         key_padding_mask: True for keys that nobody sees, of the whole sequence: (batch, sequence), on every rank.
         detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
         dropout: Refused unless it is 0.
-        backend: ``auto``, ``math``, ``flash`` or ``cudnn``.
+        backend: ``auto``, ``math``, ``flash``, ``cudnn``, or ``triton`` for what a rank can do alone.
         traffic: Counts the bytes that are moved, forward and backward.
     """
-    check_dropout(dropout)
-    check_tensors(q, k, v)
-    ladder = Ladder.of(segment_lengths, dilation_rates)
-    heads = Heads.of(q.shape[2], k.shape[2], offset)
-    seat = seat_in(group, ring_size)
-    sequence = q.shape[1] * seat.ring_size
-    shard = check_sequence(ladder, sequence, seat.ring_size)
-    check_mask(key_padding_mask, (q.shape[0], sequence))
-    ladder.warn_of_uncovered_rows()
-    chosen = parts(ladder, heads, shard)
-    job = Job(
-        branches=len(ladder.branches),
-        parts=chosen,
-        causal=causal,
-        detached_weights=detached_weights,
-        backend=backend_for(backend, q, padded=key_padding_mask is not None),
-        mask=key_padding_mask,
-        place=seat.place,
-        exchange=Exchange(group, steps(ladder, shard, seat, causal=causal), chosen, traffic or Traffic()),
+    options = Options(
+        segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
     )
-    return attend(job, heads, q, k, v)
+    return attend((q, k, v), options, seat_in(group, ring_size), group=group, traffic=traffic or Traffic())
 
 
 def seat_in(group: Any, ring_size: int | None) -> Seat:
