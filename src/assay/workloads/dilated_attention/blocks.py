@@ -1,0 +1,165 @@
+"""Attention of blocks of queries over blocks of keys, with its log-sum-exp, and its gradients given any such sum.
+
+Shapes: queries (batch, segment, key head, query head of it, position, dim), keys and values the same with one query
+head, sums without dim. ``hidden`` is true for keys that are not seen: (batch, segment, 1, 1, 1, position).
+
+The gradients take output and log-sum-exp of a softmax that the block may be only a part of: that is what makes a merge
+of branches, or of steps of a ring, exact. PyTorch's flash attention does so too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import BadInput
+from assay.workloads.parameters import one_of
+from assay.workloads.torch_device import import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.workloads.torch_device import Tensor
+
+BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
+"""``math``: products of matrices, in float64 for float64 and in float32 otherwise. ``cudnn`` goes backward by flash.
+
+``triton`` is no way to compute a block, but all that a rank can do alone; blocks are then computed as by ``auto``.
+"""
+
+MOST_SCORES = 2**26
+"""Scores that ``math`` holds at once."""
+
+
+def backend_for(wanted: str, q: Tensor, *, padded: bool) -> str:
+    """Return the backend that runs; ``auto`` is flash where a GPU has it, otherwise math."""
+    wanted = one_of("backend", wanted, BACKENDS)
+    if wanted == "auto":
+        half = q.dtype.itemsize == 2
+        return "flash" if q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256 and not padded else "math"
+    if padded and wanted != "math":
+        raise BadInput(f"Padded keys are masked by the backend math, not by {wanted}.")
+    if wanted == "cudnn" and not q.is_cuda:
+        raise BadInput("The backend cudnn runs on a GPU, not on a CPU.")
+    return wanted
+
+
+def sums_dtype(dtype: Any) -> Any:
+    """Return the dtype in which outputs, their log-sum-exp and gradients are summed up."""
+    torch = import_torch()
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, hidden: Tensor | None, backend: str
+) -> tuple[Tensor, Tensor]:
+    """Return the output and the log-sum-exp of the scores; where no key is seen they are 0 and minus infinity."""
+    if backend == "math":
+        return _attend(q, k, v, causal=causal, hidden=hidden)
+    aten = import_torch().ops.aten
+    four = [_flat(x, q.shape[3]) for x in (q, k, v)]
+    if backend == "cudnn":
+        out, sums = aten._scaled_dot_product_cudnn_attention(*four, None, True, 0.0, causal)[:2]  # noqa: SLF001
+    elif q.is_cuda:
+        out, sums = aten._scaled_dot_product_flash_attention(*four, 0.0, causal)[:2]  # noqa: SLF001
+    else:
+        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(*four, 0.0, causal)  # noqa: SLF001
+    return out.reshape(q.shape), sums.reshape(q.shape[:-1])
+
+
+def attend_backward(
+    gradient: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    whole: tuple[Tensor, Tensor],
+    *,
+    causal: bool,
+    hidden: Tensor | None,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the block adds to the gradients of q, k and v, given output and log-sum-exp of the whole softmax."""
+    if backend == "math":
+        return _attend_backward(gradient, q, k, v, whole, causal=causal, hidden=hidden)
+    torch = import_torch()
+    out, sums = whole
+    four = [_flat(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype))]
+    flat_sums = sums.flatten(2, 3).flatten(0, 1).contiguous()
+    if q.is_cuda:
+        seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
+        lengths = (None, None, q.shape[4], k.shape[4])
+        found = torch.ops.aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
+            *four, flat_sums, *lengths, 0.0, causal, seed, seed[0]
+        )
+    else:
+        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(  # noqa: SLF001
+            *four, flat_sums, 0.0, causal
+        )
+    of_q, of_k, of_v = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in found[:3])
+    return of_q, of_k.sum(3, keepdim=True), of_v.sum(3, keepdim=True)
+
+
+def _flat(x: Tensor, query_heads: int) -> Tensor:
+    """Return (batch, head, position, dim), a view where strides allow; keys are repeated for heads that share them."""
+    return x.expand(-1, -1, -1, query_heads, -1, -1).flatten(2, 3).flatten(0, 1)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+    torch, kind = import_torch(), sums_dtype(q.dtype)
+    out = torch.empty(q.shape, dtype=kind, device=q.device)
+    sums = torch.empty(q.shape[:-1], dtype=kind, device=q.device)
+    for rows in _rows(q, k):
+        scores = _scores(q, k, rows, causal=causal, hidden=hidden)
+        some = scores.logsumexp(-1)
+        sums[..., rows] = some
+        out[..., rows, :] = _powers(scores, some) @ v.to(kind)
+    return out, sums
+
+
+def _attend_backward(
+    gradient: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    whole: tuple[Tensor, Tensor],
+    *,
+    causal: bool,
+    hidden: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    torch, kind = import_torch(), sums_dtype(q.dtype)
+    out, sums = whole
+    gradient, keys, values = (x.to(kind) for x in (gradient, k, v))
+    scale = 1 / math.sqrt(q.shape[-1])
+    of_q = torch.empty(q.shape, dtype=kind, device=q.device)
+    of_k, of_v = torch.zeros_like(keys), torch.zeros_like(values)
+    for rows in _rows(q, k):
+        weights = _powers(_scores(q, k, rows, causal=causal, hidden=hidden), sums[..., rows])
+        above, here = gradient[..., rows, :], q[..., rows, :].to(kind)
+        within = (above * out[..., rows, :]).sum(-1, keepdim=True)
+        of_scores = weights * (above @ values.mT - within) * scale
+        of_q[..., rows, :] = of_scores @ keys
+        of_k += (of_scores.mT @ here).sum(3, keepdim=True)
+        of_v += (weights.mT @ above).sum(3, keepdim=True)
+    return of_q, of_k, of_v
+
+
+def _rows(q: Tensor, k: Tensor) -> Iterator[slice]:
+    """Yield the queries in blocks whose scores may be held at once."""
+    queries = q.shape[-2]
+    block = max(1, MOST_SCORES // (math.prod(q.shape[:-2]) * k.shape[-2]))
+    for start in range(0, queries, block):
+        yield slice(start, min(start + block, queries))
+
+
+def _scores(q: Tensor, k: Tensor, rows: slice, *, causal: bool, hidden: Tensor | None) -> Tensor:
+    torch, kind = import_torch(), sums_dtype(q.dtype)
+    scores = q[..., rows, :].to(kind) @ k.to(kind).mT / math.sqrt(q.shape[-1])
+    if causal:
+        positions = torch.arange(k.shape[-2], device=q.device)
+        scores = scores.masked_fill(positions > positions[rows, None], -math.inf)
+    return scores if hidden is None else scores.masked_fill(hidden, -math.inf)
+
+
+def _powers(scores: Tensor, sums: Tensor) -> Tensor:
+    """Return exp(scores - sums); 0 where nothing was summed."""
+    return (scores - sums.masked_fill(sums == -math.inf, math.inf)[..., None]).exp()

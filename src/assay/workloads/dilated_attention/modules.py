@@ -1,0 +1,113 @@
+"""Dilated attention as PyTorch modules. This module imports PyTorch as it is loaded: only functions import it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from assay.core.errors import BadInput
+from assay.workloads.dilated_attention.exchange import Traffic
+from assay.workloads.dilated_attention.local import dilated_attention
+from assay.workloads.dilated_attention.plan import Heads, Ladder, check_dropout
+from assay.workloads.dilated_attention.ring import meet, ring_dilated_attention, seat_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.workloads.torch_device import Tensor
+
+
+class DilatedAttention(nn.Module):  # type: ignore[misc]  # PyTorch is not there for the type checker
+    """Dilated attention on one device, its options checked once; it has no weights of its own.
+
+    Args:
+        embed_dim: Elements of a position over all query heads.
+        num_heads: Query heads.
+        segment_lengths: Positions to a segment, one for each branch.
+        dilation_rates: Of how many positions a head keeps one, one for each branch.
+        num_kv_heads: Heads of keys and values; as many as of queries unless told.
+        causal: Whether a query sees only its own position and those before it.
+        offset: ``modulo`` or ``blocks``.
+        dropout: Refused unless it is 0.
+        use_flash_attention: Whether a fused kernel may compute blocks; otherwise products of matrices do.
+        detached_weights: Hold the weights of branches constant in the backward pass: not exact.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int = 768,
+        num_heads: int = 12,
+        segment_lengths: Sequence[int] = (2048, 4096, 8192),
+        dilation_rates: Sequence[int] = (1, 2, 4),
+        *,
+        num_kv_heads: int | None = None,
+        causal: bool = False,
+        offset: str = "modulo",
+        dropout: float = 0.0,
+        use_flash_attention: bool = True,
+        detached_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        check_dropout(dropout)
+        self.heads = Heads.of(num_heads, num_heads if num_kv_heads is None else num_kv_heads, offset)
+        if embed_dim < 1 or embed_dim % num_heads:
+            raise BadInput(f"An embedding of {embed_dim} is not divisible among {num_heads} heads.")
+        self.head_dim = embed_dim // num_heads
+        self.ladder = Ladder.of(segment_lengths, dilation_rates)
+        self.options: dict[str, Any] = {
+            "segment_lengths": tuple(segment_lengths),
+            "dilation_rates": tuple(dilation_rates),
+            "causal": causal,
+            "offset": offset,
+            "detached_weights": detached_weights,
+            "backend": "auto" if use_flash_attention else "math",
+        }
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """Return the attention of tensors (batch, sequence, heads, dim)."""
+        self.check_heads(q, k)
+        return dilated_attention(q, k, v, key_padding_mask=key_padding_mask, **self.options)
+
+    def check_heads(self, q: Tensor, k: Tensor) -> None:
+        """Refuse tensors of other heads than the module was made for."""
+        for name, x, heads in (("q", q, self.heads.queries), ("k", k, self.heads.keys)):
+            if tuple(x.shape[2:]) != (heads, self.head_dim):
+                raise BadInput(f"{name} has shape {tuple(x.shape)}, but its heads are {heads} of {self.head_dim}.")
+
+    def extra_repr(self) -> str:
+        """Return the options, for printing."""
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+
+class RingDilatedAttention(DilatedAttention):
+    """Dilated attention over the ranks of a group; ``traffic`` counts the bytes that this rank moved.
+
+    Args:
+        ring_size: Ranks to a ring; all of the group unless told.
+        group: The ranks; all there are unless told.
+        **options: Those of ``DilatedAttention``.
+    """
+
+    def __init__(self, *positional: Any, ring_size: int | None = None, group: Any = None, **options: Any) -> None:
+        super().__init__(*positional, **options)
+        seat_in(group, ring_size)
+        self.ring_size, self.group, self.traffic = ring_size, group, Traffic()
+        self._met = False
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """Return this rank's shard of the attention, given its shards; the mask is of the whole sequence."""
+        self.check_heads(q, k)
+        if not self._met:
+            meet(self.group)
+            self._met = True
+        return ring_dilated_attention(
+            q,
+            k,
+            v,
+            group=self.group,
+            ring_size=self.ring_size,
+            key_padding_mask=key_padding_mask,
+            traffic=self.traffic,
+            **self.options,
+        )

@@ -1,0 +1,178 @@
+"""What dilated attention computes: a ladder of branches, the heads' offsets, and the parts that follow from them.
+
+In a branch of segment length w and dilation rate r, head h keeps the positions p with (p mod w) mod r = offset(h),
+queries and keys alike, and attends inside its own segment. Every head runs every branch:
+
+    w = 8, r = 1   | 0 1 2 3 4 5 6 7 | 8 …
+    w = 8, r = 2   | 0 · 2 · 4 · 6 · | 8 …     a head of offset 0
+                   | · 1 · 3 · 5 · 7 | · …     a head of offset 1
+
+Pure: nothing here needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from assay.core.errors import BadInput
+from assay.workloads.parameters import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OFFSETS = ("modulo", "blocks")
+"""``modulo``: h mod r, neighbouring heads differ. ``blocks``: h // ceil(H / r), neighbouring heads are alike."""
+
+
+class UncoveredRows(UserWarning):
+    """Some rows are kept by no branch; their output is 0."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Attention inside segments of ``segment`` positions, of which a head keeps one in ``rate``."""
+
+    segment: int
+    rate: int
+
+    @property
+    def kept(self) -> int:
+        """Positions of a segment that a head keeps."""
+        return self.segment // self.rate
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The branches whose outputs are merged."""
+
+    branches: tuple[Branch, ...]
+
+    @classmethod
+    def of(cls, segment_lengths: Sequence[int], dilation_rates: Sequence[int]) -> Self:
+        """Return the ladder of segment lengths and dilation rates, one of both to a branch."""
+        if len(segment_lengths) != len(dilation_rates):
+            raise BadInput(
+                f"There are {len(segment_lengths)} segment lengths but {len(dilation_rates)} dilation rates; "
+                "a branch has one of both."
+            )
+        if not segment_lengths:
+            raise BadInput("A ladder has at least one branch: a segment length and a dilation rate.")
+        for segment, rate in zip(segment_lengths, dilation_rates, strict=True):
+            at_least_one("A segment length", segment)
+            at_least_one("A dilation rate", rate)
+            if segment % rate:
+                raise BadInput(f"The segment length {segment} is not divisible by its dilation rate {rate}.")
+        return cls(tuple(map(Branch, segment_lengths, dilation_rates)))
+
+    def warn_of_uncovered_rows(self) -> None:
+        """Warn where no branch keeps every position."""
+        if all(branch.rate > 1 for branch in self.branches):
+            text = "No branch has dilation rate 1, so some rows are kept by no branch; their output is 0."
+            warnings.warn(text, UncoveredRows, stacklevel=5)
+
+    def within(self, shard: int) -> Ladder:
+        """Return what is left of the ladder inside a shard: no segment is longer than it."""
+        return Ladder(tuple(Branch(min(branch.segment, shard), branch.rate) for branch in self.branches))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads, the key and value heads that they share, and the rule of their offsets."""
+
+    queries: int
+    keys: int
+    rule: str = "modulo"
+
+    @classmethod
+    def of(cls, queries: int, keys: int, rule: str) -> Self:
+        """Return the heads, each key head shared by as many query heads."""
+        at_least_one("The number of query heads", queries)
+        at_least_one("The number of key heads", keys)
+        if queries % keys:
+            raise BadInput(f"{queries} query heads cannot share {keys} key heads evenly.")
+        return cls(queries, keys, one_of("offset", rule, OFFSETS))
+
+    @property
+    def shared_by(self) -> int:
+        """Query heads to a key head."""
+        return self.queries // self.keys
+
+    def offset(self, key_head: int, rate: int) -> int:
+        """Return the offset of a key head, and so of the query heads that share it."""
+        return key_head % rate if self.rule == "modulo" else key_head // -(-self.keys // rate)
+
+    def of_offset(self, offset: int, rate: int) -> slice:
+        """Return the key heads of an offset: they lie evenly, whatever the rule."""
+        if self.rule == "modulo":
+            return slice(offset, self.keys, rate)
+        width = -(-self.keys // rate)
+        return slice(offset * width, min((offset + 1) * width, self.keys), 1)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The heads of one offset in one branch, over all its segments: in memory, a strided view.
+
+    Attributes:
+        branch: The number of the branch in the ladder.
+        segment: Positions to a segment; of a shard where the branch's segment is longer.
+        rate: The dilation rate.
+        offset: The first position that is kept.
+        heads: The key heads.
+    """
+
+    branch: int
+    segment: int
+    rate: int
+    offset: int
+    heads: slice
+
+
+def parts(ladder: Ladder, heads: Heads, length: int) -> tuple[Part, ...]:
+    """Return the parts of ``length`` positions, a shard or a whole sequence: every head is in one of every branch.
+
+    A segment longer than the shard is, within it, a segment as long as the shard.
+    """
+    return tuple(
+        Part(number, min(branch.segment, length), branch.rate, offset, chosen)
+        for number, branch in enumerate(ladder.branches)
+        for offset in range(branch.rate)
+        if len(range(heads.keys)[chosen := heads.of_offset(offset, branch.rate)])
+    )
+
+
+def check_sequence(ladder: Ladder, sequence: int, ranks: int = 1) -> int:
+    """Return the length of a rank's shard of the sequence, or say which rule the three break."""
+    at_least_one("The length of the sequence", sequence)
+    at_least_one("The number of ranks", ranks)
+    for branch in ladder.branches:
+        if sequence % branch.segment:
+            raise BadInput(f"A sequence of {sequence} is not divisible by the segment length {branch.segment}.")
+    if sequence % ranks:
+        raise BadInput(f"A sequence of {sequence} is not divisible among {ranks} ranks.")
+    shard = sequence // ranks
+    for branch in ladder.branches:
+        if shard % branch.segment and branch.segment % shard:
+            raise BadInput(
+                f"Of a shard of {shard} and a segment of {branch.segment}, neither is a multiple of the other."
+            )
+        if shard % branch.rate:
+            raise BadInput(f"A shard of {shard} is not divisible by the dilation rate {branch.rate}.")
+    return shard
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse dropout."""
+    if dropout:
+        raise BadInput(
+            f"Dropout of {dropout:g} is refused: two positions may be joined by several branches, and branches that "
+            "drop them each for itself are no dropout of the merged attention."
+        )
+
+
+def at_least_one(what: str, value: int) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(f"{what} is a whole number of at least 1, not {value!r}.")

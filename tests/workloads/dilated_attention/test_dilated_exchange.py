@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from assay.workloads.dilated_attention import blocks
+from assay.workloads.dilated_attention import job as work
+from assay.workloads.dilated_attention.exchange import Exchange
+from assay.workloads.dilated_attention.job import Job, forward
+from assay.workloads.dilated_attention.plan import Heads, Ladder, parts
+from assay.workloads.dilated_attention.steps import Seat, steps
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@dataclass(frozen=True)
+class Told(Exchange):
+    """An exchange that writes down what is asked of it; what it receives is 0."""
+
+    events: list[str] = field(default_factory=list)
+    buffers: list[Any] = field(default_factory=list)
+    most_held: list[int] = field(default_factory=list)
+
+    def post(self, send: Any, send_to: int | None, receive: Any, receive_from: int | None) -> list[Any]:
+        self.events.append(f"to {send_to}, from {receive_from}")
+        self.buffers.extend(weakref.ref(x) for x in (send, receive) if x is not None)
+        if receive is not None:
+            receive.zero_()
+        self.most_held.append(len({id(x()) for x in self.buffers if x() is not None}))
+        return [self]
+
+    def wait(self) -> None:
+        self.events.append("wait")
+
+
+def job_of(ladder: Ladder, ranks: int, place: int, *, causal: bool = False) -> tuple[Job, Told]:
+    chosen, seat = parts(ladder, Heads(1, 1), 4), Seat(place, ranks)
+    told = Told(None, steps(ladder, 4, seat, causal=causal), chosen)
+    return Job(len(ladder.branches), chosen, causal, False, "math", None, place, told), told
+
+
+def attend(events: list[str], inner: Any, *tensors: Any, **how: Any) -> Any:
+    events.append("attend")
+    return inner(*tensors, **how)
+
+
+def run(told: Told, job: Job, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    import torch
+
+    monkeypatch.setattr(work, "attend", partial(attend, told.events, blocks.attend))
+    forward(job, *(torch.ones(1, 4, 1, 1, 2) for _ in range(3)))
+    return told.events
+
+
+def test_the_next_keys_are_under_way_before_the_current_ones_are_attended_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, told = job_of(Ladder.of((2, 16), (1, 1)), 4, 1)
+    around = "to 2, from 0"
+    assert run(told, job, monkeypatch) == [
+        around, "attend", "attend",
+        "wait", around, "attend",
+        "wait", around, "attend",
+        "wait", "attend",
+    ]  # fmt: skip
+
+
+def test_no_more_than_three_messages_are_held_however_long_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, told = job_of(Ladder.of((64,), (1,)), 16, 5)
+    run(told, job, monkeypatch)
+    assert len(told.most_held) == 15
+    assert max(told.most_held) <= 3
+
+
+def test_under_a_mask_the_first_rank_only_sends_and_the_last_only_receives(monkeypatch: pytest.MonkeyPatch) -> None:
+    ladder = Ladder.of((12,), (1,))
+    for place, exchanges in (
+        (0, ["to 1, from None"]),
+        (1, ["to 2, from 0", "to 2, from None"]),
+        (2, ["to None, from 1"] * 2),
+    ):
+        job, told = job_of(ladder, 3, place, causal=True)
+        events = run(told, job, monkeypatch)
+        asked = [event for event in events if event.startswith("to")]
+        assert [event for event in asked if event != "to None, from None"] == exchanges
+        monkeypatch.undo()
+
+
+def test_where_nothing_is_needed_nothing_is_posted(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, told = job_of(Ladder.of((2, 4), (1, 2)), 4, 1)
+    assert run(told, job, monkeypatch) == ["attend", "attend"]

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assay.workloads.dilated_attention import dilated_attention
+from assay.workloads.dilated_attention.costs import Costs
+from assay.workloads.dilated_attention.plan import Heads, Ladder
+from assay.workloads.dilated_attention.reference import dense
+from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LADDERS = [
+    Case((4, 12, 24), (1, 2, 4), sequence=24, batch=1),
+    Case((6, 12, 24), (1, 3, 6), sequence=24, heads=6, kv_heads=3),
+    Case((24,), (1,), sequence=24, batch=1, heads=2, kv_heads=2),
+    Case((24, 12, 2), (2, 1, 2), sequence=48, heads=5, kv_heads=5, batch=1),
+]
+
+CASES = {
+    1: [Case((4, 8, 24), (1, 2, 4), causal=True), Case((24,), (1,), heads=4, kv_heads=2)],
+    2: [
+        *(
+            Case(**{**vars(case), "causal": causal, "offset": offset, "seed": 2})
+            for case in LADDERS
+            for causal in (False, True)
+            for offset in ("modulo", "blocks")
+        ),
+        Case((4, 12, 24), (1, 2, 4), padded=True, heads=4, kv_heads=2),
+        Case((4, 12, 24), (1, 2, 4), padded=True, causal=True),
+        Case((4, 12, 24), (1, 2, 4), backend="flash"),
+        Case((4, 12, 24), (1, 2, 4), backend="flash", causal=True, kv_heads=2),
+        Case((4, 6, 12), (1, 2, 3)),
+    ],
+    4: [
+        *(
+            Case((4, 8, 16, 32), (1, 2, 4, 4), sequence=32, causal=causal, offset=offset, kv_heads=kv_heads, seed=4)
+            for causal in (False, True)
+            for offset, kv_heads in (("modulo", 4), ("blocks", 2))
+        ),
+        Case((32, 32, 16), (1, 4, 2), sequence=32, causal=True, padded=True),
+        Case((32, 4), (2, 1), sequence=32, heads=3, kv_heads=3, batch=1),
+        Case((4, 8, 16), (1, 2, 4), sequence=16, ring_size=2),
+        Case((4, 8), (1, 2), sequence=8, ring_size=1),
+        Case((4, 16), (1, 2), sequence=16, ring_size=2, causal=True),
+    ],
+    8: [Case((2, 4, 8, 16), (1, 1, 2, 2), sequence=16, batch=1, heads=2, kv_heads=2, causal=True, seed=8)],
+}
+DETACHED = Case((4, 12, 24), (1, 2, 4), detached_weights=True, causal=True)
+
+REFUSED = [
+    (Case((4, 8), (1, 2), sequence=8, ring_size=3), "A world of 2 ranks is not divisible into rings of 3."),
+    (Case((4, 8), (1, 2), sequence=8, ring_size=4), "A world of 2 ranks is not divisible into rings of 4."),
+    (Case((4, 12), (1, 2), sequence=12), "Of a shard of 6 and a segment of 4, neither is a multiple of the other."),
+    (Case((12,), (4,), sequence=12), "A shard of 6 is not divisible by the dilation rate 4."),
+]
+
+ALL = {**CASES, 2: [*CASES[2], DETACHED, *(case for case, _ in REFUSED)]}
+
+_KEPT: dict[int, list[Any]] = {}
+
+
+def found(size: int, folder: Path) -> list[Any]:
+    """Return what a world found for all its cases; each world is made once."""
+    if size not in _KEPT:
+        _KEPT[size] = in_world(size, ALL[size], folder)
+    return _KEPT[size]
+
+
+def costs_of(case: Case) -> Costs:
+    ladder = Ladder.of(case.segments, case.rates)
+    heads = Heads.of(case.heads, case.kv_heads, case.offset)
+    return Costs(ladder, heads, case.batch, case.sequence, case.dim, 8, case.causal)
+
+
+@pytest.mark.parametrize(("size", "number"), [(size, number) for size in CASES for number in range(len(CASES[size]))])
+def test_ranks_find_what_the_dense_reference_says_and_move_what_the_formula_says(
+    size: int, number: int, tmp_path: Path
+) -> None:
+    import torch
+
+    case, ranks = CASES[size][number], found(size, tmp_path)[number]
+    costs, ring_size = costs_of(case), case.ring_size or size
+    for first in range(0, size, ring_size):
+        ring = ranks[first : first + ring_size]
+        assert not [rank["error"] for rank in ring if "error" in rank]
+        (q, k, v, gradient), mask = drawn(case, first // ring_size)
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        out = dense(q, k, v, costs.ladder, costs.heads, causal=case.causal, key_padding_mask=mask)
+        right = [out, *torch.autograd.grad(out, inputs, gradient)]
+        errors = [
+            (torch.cat([rank["found"][index] for rank in ring], 1) - right[index]).abs().max().item()
+            for index in range(4)
+        ]
+        assert errors[0] <= 1e-12
+        assert max(errors[1:]) <= 1e-11
+        for place, rank in enumerate(ring):
+            forward, backward, _ = rank["bytes"]
+            assert forward == costs.received_bytes(place, ring_size)
+            assert backward == costs.backward_received_bytes(place, ring_size)
+        assert sum(rank["bytes"][2] for rank in ring) == sum(sum(rank["bytes"][:2]) for rank in ring)
+
+
+def test_a_ladder_that_fits_the_shards_moves_nothing(tmp_path: Path) -> None:
+    number = CASES[2].index(Case((4, 6, 12), (1, 2, 3)))
+    assert [rank["bytes"] for rank in found(2, tmp_path)[number]] == [(0, 0, 0)] * 2
+
+
+def test_detached_weights_over_ranks_are_those_of_one_device(tmp_path: Path) -> None:
+    import torch
+
+    ranks = found(2, tmp_path)[ALL[2].index(DETACHED)]
+    (q, k, v, gradient), _ = drawn(DETACHED)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = dilated_attention(*inputs, **options_of(DETACHED))
+    for index, right in enumerate([out, *torch.autograd.grad(out, inputs, gradient)]):
+        torch.testing.assert_close(torch.cat([rank["found"][index] for rank in ranks], 1), right, rtol=0, atol=1e-13)
+
+
+def test_what_cannot_be_is_refused_on_every_rank_before_anything_moves(tmp_path: Path) -> None:
+    for (_, says), ranks in zip(REFUSED, found(2, tmp_path)[-len(REFUSED) :], strict=True):
+        assert [rank["error"] for rank in ranks] == [f"BadInput: {says}"] * 2
+
+
+def test_a_rank_that_never_comes_is_an_error_and_not_waited_for_for_ever(tmp_path: Path) -> None:
+    before = time.monotonic()
+    [[alone]] = in_world(2, [Case((8,), (1,), sequence=8, absent=1)], tmp_path, timeout_s=1)
+    assert "imed out" in alone["error"]
+    assert time.monotonic() - before < 30
