@@ -86,10 +86,10 @@ def device_kinds() -> frozenset[str]:
     return frozenset({"cpu", "cuda"}) if interpreted() else frozenset({"cuda"})
 
 
-def kernel(name: str) -> Any:
-    """Return one of our kernels, not yet compiled, or say that Triton is missing."""
+def kernel(name: str, module: str | None = None) -> Any:
+    """Return one of our kernels, not yet compiled, from the module of its name unless told; or say what is missing."""
     try:
-        return getattr(importlib.import_module(f"assay.workloads.kernels.{name}"), name)
+        return getattr(importlib.import_module(f"assay.workloads.kernels.{module or name}"), name)
     except ImportError as error:
         raise MachineCannot(f"Triton cannot be imported here: {error}.") from error
 

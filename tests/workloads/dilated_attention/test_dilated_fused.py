@@ -27,10 +27,14 @@ CASES = [
     replace(LONG, segments=(64, 256), rates=(4, 1), causal=True),
     replace(SMALL, ring_size=2, causal=True),
     replace(SMALL, ring_size=2, segments=(4, 24), rates=(1, 3), kv_heads=2),
+    replace(SMALL, backend="flash"),
+    replace(SMALL, backend="flash", causal=True, kv_heads=2, offset="blocks", batch=2),
+    replace(SMALL, backend="flash", ring_size=2, causal=True),
+    replace(SMALL, backend="flash", segments=(8, 24), rates=(4, 1), heads=3, kv_heads=3),
 ]
 
 
-def test_one_kernel_for_all_branches_is_right_alone_and_in_a_ring(
+def test_kernels_of_ours_for_branches_and_for_their_merge_are_right_alone_and_in_a_ring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch

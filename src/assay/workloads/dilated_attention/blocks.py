@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from assay.workloads.torch_device import Tensor
 
 BACKENDS = ("auto", "math", "flash", "cudnn", "triton")
-"""``math``: products of matrices, in float64 for float64 and in float32 otherwise. ``cudnn`` goes backward by flash.
+"""``math``: products of matrices, in float64 for float64 and in float32 otherwise. ``cudnn`` and ``flash``: PyTorch's.
 
-``triton`` is no way to compute a block, but all that a rank can do alone; blocks are then computed as by ``auto``.
+``triton`` is no way to compute a block, but all that a rank can do alone, forward; blocks are then computed by flash.
 """
 
 MOST_SCORES = 2**26
@@ -85,9 +85,14 @@ def attend_backward(
     out, sums = whole
     four = [_flat(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype))]
     flat_sums = sums.flatten(2, 3).flatten(0, 1).contiguous()
-    if q.is_cuda:
+    lengths = (None, None, q.shape[4], k.shape[4])
+    if backend == "cudnn":
+        seed = torch.zeros((), dtype=torch.int64, device=q.device)
+        found = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(  # noqa: SLF001
+            *four, flat_sums[..., None], seed, seed, None, *lengths, 0.0, causal
+        )
+    elif q.is_cuda:
         seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
-        lengths = (None, None, q.shape[4], k.shape[4])
         found = torch.ops.aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
             *four, flat_sums, *lengths, 0.0, causal, seed, seed[0]
         )

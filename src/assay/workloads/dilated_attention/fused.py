@@ -1,21 +1,115 @@
-"""The forward pass of all branches in one Triton kernel of ours."""
+"""What a rank does alone, fast: kernels of others for each part and one of ours to merge them, or one for everything.
+
+Both are exact forward and backward, as the plain way in ``job.py`` is; they differ in how often memory is passed over.
+"""
 
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput
 from assay.workloads import triton_common
-from assay.workloads.dilated_attention.blocks import sums_dtype
-from assay.workloads.dilated_attention.merge import Merged
+from assay.workloads.dilated_attention.blocks import attend, attend_backward, sums_dtype
+from assay.workloads.dilated_attention.merge import Merged, view
 from assay.workloads.torch_device import import_torch
 from assay.workloads.triton_common import power_of_two
 
 if TYPE_CHECKING:
-    from assay.workloads.dilated_attention.plan import Heads, Ladder
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from assay.workloads.dilated_attention.plan import Heads, Ladder, Part
     from assay.workloads.torch_device import Tensor
+
+ROWS = 32
+"""Rows of one head to a program that merges."""
+
+Given = tuple["Tensor", "Tensor", "Tensor"]
+
+
+@dataclass(frozen=True)
+class ByParts:
+    """Each part by a fused kernel of PyTorch's, all merged by one of ours.
+
+    Attributes:
+        parts: The parts of what the rank has.
+        heads: The heads.
+        causal: Whether a query sees only its own position and those before it.
+        backend: What computes blocks: ``cudnn`` or ``flash``.
+        goes_on: More is merged in afterwards, so that sums stay in float32.
+        lanes: Streams over which the parts are spread; small ones fill the GPU only together.
+    """
+
+    parts: tuple[Part, ...]
+    heads: Heads
+    causal: bool
+    backend: str
+    goes_on: bool = False
+    lanes: int = 1
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Merged:
+        """Return the merge of all parts, in the shapes of a job."""
+        outs, sums = [], []
+        with spread(self.lanes, q) as lane:
+            for number, part in enumerate(self.parts):
+                with lane(number):
+                    views = [view(x, part) for x in (q, k, v)]
+                    out, some = attend(*views, causal=self.causal, hidden=None, backend=self.backend)
+                    outs.append(packed(out))
+                    sums.append(some.float().contiguous())
+        torch = import_torch()
+        out = torch.empty(q.shape, dtype=self._kind(q), device=q.device)
+        merged = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+        _launch("merge_parts", (tuple(outs), tuple(sums), out, merged), q.shape, self._table(self.heads.shared_by))
+        return Merged(out, merged)
+
+    def backward(self, gradient: Tensor, given: Given, merged: Merged) -> Given:
+        """Return the gradients of q, k and v that the parts give, from that of the output."""
+        q, k, v = given
+        found: list[Given] = []
+        with spread(self.lanes, q) as lane:
+            for number, part in enumerate(self.parts):
+                with lane(number):
+                    found.append(self._of_part(part, gradient, given, merged))
+        of_q, of_k, of_v = zip(*found, strict=True)
+        return (
+            self._summed(of_q, q, self.heads.shared_by),
+            self._summed(of_k, k, 1),
+            self._summed(of_v, v, 1),
+        )
+
+    def _of_part(self, part: Part, gradient: Tensor, given: Given, merged: Merged) -> Given:
+        above, q, k, v = (view(x, part) for x in (gradient, *given))
+        of_q, of_k, of_v = attend_backward(
+            above, q, k, v, merged.at(part), causal=self.causal, hidden=None, backend=self.backend
+        )
+        return packed(of_q), packed(of_k), packed(of_v)
+
+    def _summed(self, found: tuple[Tensor, ...], like: Tensor, shared: int) -> Tensor:
+        out: Tensor = import_torch().empty(like.shape, dtype=self._kind(like), device=like.device)
+        table = self._table(shared)
+        del table["segments"]
+        _launch("sum_parts", (found, out), like.shape, table)
+        return out
+
+    def _kind(self, x: Tensor) -> Any:
+        return sums_dtype(x.dtype) if self.goes_on else x.dtype
+
+    def _table(self, shared: int) -> dict[str, Any]:
+        """Return where the parts' rows and heads lie."""
+        return {
+            "shared": shared,
+            "segments": tuple(part.segment for part in self.parts),
+            "rates": tuple(part.rate for part in self.parts),
+            "offsets": tuple(part.offset for part in self.parts),
+            "starts": tuple(part.heads.start for part in self.parts),
+            "steps": tuple(part.heads.step for part in self.parts),
+            "counts": tuple(len(range(self.heads.keys)[part.heads]) for part in self.parts),
+        }
 
 
 @dataclass(frozen=True)
@@ -28,25 +122,84 @@ class Tiling:
     num_stages: int = 3
 
 
-def check_fused(q: Tensor) -> None:
-    """Refuse what the kernel cannot do."""
+@dataclass(frozen=True)
+class OneKernel:
+    """All branches in one kernel of ours, forward; backward as ``after`` does it.
+
+    Attributes:
+        ladder: The branches, no segment longer than what the rank has.
+        after: The way backward.
+        tiling: How the kernel is cut up.
+    """
+
+    ladder: Ladder
+    after: ByParts
+    tiling: Tiling = Tiling()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Merged:
+        """Return the merge of all branches, in the shapes of a job."""
+        heads = self.after.heads
+        kind = sums_dtype(q.dtype) if self.after.goes_on else q.dtype
+        flat = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
+        found = fused_forward(flat, self.ladder, heads, causal=self.after.causal, dtype=kind, tiling=self.tiling)
+        return Merged(*(x.unflatten(2, (heads.keys, heads.shared_by)) for x in found))
+
+    def backward(self, gradient: Tensor, given: Given, merged: Merged) -> Given:
+        """Return the gradients of q, k and v, from that of the output."""
+        return self.after.backward(gradient, given, merged)
+
+
+def check_kernels(q: Tensor, backend: str) -> None:
+    """Refuse what our kernels cannot do."""
     name = str(q.dtype).removeprefix("torch.")
     if name not in triton_common.DTYPES:
-        raise BadInput(f"The backend triton takes {', '.join(triton_common.DTYPES)}, not {name}.")
+        raise BadInput(f"The backend {backend} takes {', '.join(triton_common.DTYPES)}, not {name}.")
     if q.device.type not in triton_common.device_kinds():
-        raise BadInput(f"The backend triton runs on a GPU, not on {q.device.type}.")
+        raise BadInput(f"The backend {backend} runs on a GPU, not on {q.device.type}.")
 
 
-def own(ladder: Ladder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, merged_on: bool) -> Merged:
-    """Return the merge of all branches, in the shapes of a job; ``merged_on`` keeps float32 for what is to come."""
-    kind = sums_dtype(q.dtype) if merged_on else q.dtype
-    out, sums = fused_forward((q.flatten(2, 3), k.squeeze(3), v.squeeze(3)), ladder, heads, causal=causal, dtype=kind)
-    apart = (heads.keys, heads.shared_by)
-    return Merged(out.unflatten(2, apart), sums.unflatten(2, apart))
+def packed(x: Tensor) -> Tensor:
+    """Return blocks as (batch, segment, position, key head, query head of it, dim); a copy where they lie otherwise."""
+    return x.permute(0, 1, 4, 2, 3, 5).contiguous()
+
+
+def _launch(kernel: str, args: tuple[Any, ...], shape: Sequence[int], table: dict[str, Any]) -> None:
+    batch, sequence, keys, shared, dim = shape
+    heads, blocks = keys * shared, -(-sequence // ROWS)
+    fixed = {"heads": heads, "dim": dim, "block_d": power_of_two(dim), "block": ROWS}
+    triton_common.kernel(kernel, "dilated_merge")[(batch * blocks * heads,)](*args, sequence, **fixed, **table)
+
+
+@contextmanager
+def spread(lanes: int, x: Tensor) -> Iterator[Any]:
+    """Give what returns the stream of a number; all of them begin and end together with the current one."""
+    if lanes == 1 or not x.is_cuda:
+        yield lambda _: nullcontext()
+        return
+    torch = import_torch()
+    current, others = torch.cuda.current_stream(x.device), _streams(lanes - 1, str(x.device))
+    for stream in others:
+        stream.wait_stream(current)
+
+    def lane(number: int) -> AbstractContextManager[Any]:
+        chosen: AbstractContextManager[Any] = torch.cuda.stream((current, *others)[number % lanes])
+        return chosen
+
+    try:
+        yield lane
+    finally:
+        for stream in others:
+            current.wait_stream(stream)
+
+
+@cache
+def _streams(count: int, device: str) -> tuple[Any, ...]:
+    torch = import_torch()
+    return tuple(torch.cuda.Stream(device) for _ in range(count))
 
 
 def fused_forward(
-    given: tuple[Tensor, Tensor, Tensor],
+    given: Given,
     ladder: Ladder,
     heads: Heads,
     *,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.workloads.dilated_attention.blocks import attend, attend_backward, sums_dtype
 from assay.workloads.dilated_attention.exchange import Arrivals, Exchange, Returns
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 
     from assay.workloads.dilated_attention.plan import Part
     from assay.workloads.torch_device import Tensor
+
+    Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+class Own(Protocol):
+    """Computes all that a rank can do alone."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Merged:
+        """Return the merge of all its parts."""
+        ...
+
+    def backward(self, gradient: Tensor, given: tuple[Tensor, Tensor, Tensor], merged: Merged) -> Gradients:
+        """Return what its parts give to the gradients of q, k and v, from that of the output and the whole merge."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class Job:
         mask: True for padded keys of the whole sequence, (batch, position).
         place: Which shard of the sequence this is.
         exchange: How keys, values and their gradients reach other ranks; without steps on one device.
-        own: What computes all parts of the shard at once, given q, k and v; null where each is computed for itself.
+        own: What computes all parts of the shard at once; null where each is computed and merged for itself.
     """
 
     branches: int
@@ -45,7 +59,7 @@ class Job:
     mask: Tensor | None
     place: int
     exchange: Exchange
-    own: Callable[[Tensor, Tensor, Tensor], Merged] | None = None
+    own: Own | None = None
 
     def how(self, part: Part, place: int, q: Tensor) -> dict[str, Any]:
         """Return how a part's blocks are computed over the keys of the shard at some place of the ring."""
@@ -57,7 +71,7 @@ def forward(job: Job, q: Tensor, k: Tensor, v: Tensor) -> tuple[Merged, ...]:
     """Return the merge of all branches; with detached weights, behind it that of each branch."""
     each = tuple(Merged.nothing(q) for _ in range(job.branches)) if job.detached_weights else ()
     arriving = Arrivals(job.exchange, k, v)
-    merged = each or (job.own(q, k, v) if job.own else Merged.nothing(q),) * job.branches
+    merged = each or (job.own.forward(q, k, v) if job.own else Merged.nothing(q),) * job.branches
     for part in () if job.own else job.parts:
         how = job.how(part, job.place, q)
         out, sums = attend(view(q, part), view(k, part), view(v, part), causal=job.causal, **how)
@@ -77,15 +91,11 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the q, k and v given, from that of the output and what ``forward`` returned."""
     q, k, v = given
-    torch, kind = import_torch(), sums_dtype(q.dtype)
-    of_q, of_k, of_v = (torch.zeros(x.shape, dtype=kind, device=x.device) for x in (q, k, v))
-    arriving, returning = Arrivals(job.exchange, k, v), Returns(job.exchange, of_k, of_v, k.dtype)
+    torch = import_torch()
+    arriving = Arrivals(job.exchange, k, v)
     branches = _branches(job, gradient, q, merged)
-    for part in job.parts:
-        how = job.how(part, job.place, q)
-        found = branches[part.branch](part, (view(k, part), view(v, part)), causal=job.causal, **how)
-        for total, some in zip((of_q, of_k, of_v), found, strict=True):
-            view(total, part).add_(some)
+    of_q, of_k, of_v = job.own.backward(gradient, given, merged[0]) if job.own else _alone(job, given, branches)
+    returning = Returns(job.exchange, of_k, of_v, k.dtype)
     for step, packed in arriving:
         if packed is None:
             returning.swap(step, None)
@@ -100,6 +110,19 @@ def backward(
         returning.swap(step, theirs)
     returning.finish()
     return of_q, of_k, of_v
+
+
+def _alone(job: Job, given: tuple[Tensor, Tensor, Tensor], branches: Sequence[Callable[..., Gradients]]) -> Gradients:
+    """Return what the parts of the shard give, one after another."""
+    q, k, v = given
+    torch, kind = import_torch(), sums_dtype(q.dtype)
+    sums = tuple(torch.zeros(x.shape, dtype=kind, device=x.device) for x in given)
+    for part in job.parts:
+        how = job.how(part, job.place, q)
+        found = branches[part.branch](part, (view(k, part), view(v, part)), causal=job.causal, **how)
+        for total, some in zip(sums, found, strict=True):
+            view(total, part).add_(some)
+    return sums[0], sums[1], sums[2]
 
 
 def _branches(

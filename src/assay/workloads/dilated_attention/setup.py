@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput
 from assay.workloads.dilated_attention.blocks import backend_for
 from assay.workloads.dilated_attention.exchange import Exchange
-from assay.workloads.dilated_attention.fused import check_fused, own
 from assay.workloads.dilated_attention.inputs import check_mask, check_tensors
 from assay.workloads.dilated_attention.job import Job
 from assay.workloads.dilated_attention.plan import Heads, Ladder, check_dropout, check_sequence, parts
 from assay.workloads.dilated_attention.steps import steps
+from assay.workloads.dilated_attention.ways import Shape, asked_for, can_race, fastest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,33 +46,38 @@ def attend(
     check_tensors(*given)
     q, k, v = given
     heads = Heads.of(q.shape[2], k.shape[2], options.offset)
-    job = job_for(q, heads, options, seat, group=group, traffic=traffic)
-    apart = q.unflatten(2, (heads.keys, heads.shared_by))
-    out: Tensor = Attend.apply(job, apart, k.unsqueeze(3), v.unsqueeze(3)).flatten(2, 3)
+    apart = q.unflatten(2, (heads.keys, heads.shared_by)), k.unsqueeze(3), v.unsqueeze(3)
+    job = job_for(apart, heads, options, seat, group=group, traffic=traffic)
+    out: Tensor = Attend.apply(job, *apart).flatten(2, 3)
     return out
 
 
-def job_for(q: Tensor, heads: Heads, options: Options, seat: Seat, *, group: Any, traffic: Traffic) -> Job:
-    """Return the job, all rules looked at."""
+def job_for(
+    apart: tuple[Tensor, Tensor, Tensor], heads: Heads, options: Options, seat: Seat, *, group: Any, traffic: Traffic
+) -> Job:
+    """Return the job of tensors (batch, position, key head, query head of it, dim), all rules looked at."""
+    q = apart[0]
     ladder, mask = Ladder.of(options.segment_lengths, options.dilation_rates), options.key_padding_mask
     sequence = q.shape[1] * seat.ring_size
     shard = check_sequence(ladder, sequence, seat.ring_size)
     check_mask(mask, (q.shape[0], sequence))
-    fused = options.backend == "triton"
-    if fused:
-        check_fused(q)
-        if mask is not None or options.detached_weights:
-            raise BadInput("The backend triton neither masks padded keys nor holds the weights of branches constant.")
+    plain = mask is not None or options.detached_weights
+    if options.backend == "triton" and plain:
+        raise BadInput("The backend triton neither masks padded keys nor holds the weights of branches constant.")
     ladder.warn_of_uncovered_rows()
     chosen, ahead = parts(ladder, heads, shard), steps(ladder, shard, seat, causal=options.causal)
+    backend = backend_for(options.backend, q, padded=mask is not None)
+    shape = Shape(ladder.within(shard), heads, chosen, options.causal, bool(ahead))
+    raced = options.backend == "auto" and can_race(q)
+    own = None if plain else fastest(apart, shape) if raced else asked_for(backend, q, shape)
     return Job(
         branches=len(ladder.branches),
         parts=chosen,
         causal=options.causal,
         detached_weights=options.detached_weights,
-        backend=backend_for("auto" if fused else options.backend, q, padded=mask is not None),
+        backend=backend_for("auto", q, padded=False) if backend == "triton" else backend,
         mask=mask,
         place=seat.place,
         exchange=Exchange(group, ahead, chosen, traffic),
-        own=partial(own, ladder.within(shard), heads, causal=options.causal, merged_on=bool(ahead)) if fused else None,
+        own=own,
     )
