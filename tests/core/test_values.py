@@ -217,6 +217,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "cooldown_s": 1.0,
             "retakes": 1,
             "seed": 1,
+            "profile": True,
         },
         Method: {
             "duration_s": 3.0,
@@ -387,3 +388,4 @@ def test_fields_that_came_later_leave_the_identity_as_it_was_until_they_are_used
     trial = Trial(block="repeat-1", roles=(role,), method=Method(duration_s=1.0))
     assert trial.id == "bfe709b48456"
     assert trial.model_copy(update={"retakes": 1}).id != trial.id
+    assert trial.model_copy(update={"profile": True}).id != trial.id

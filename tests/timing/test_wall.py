@@ -6,6 +6,7 @@ import gc
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,7 @@ def test_short_calls_are_grouped_into_samples_long_enough_for_the_clock(clock: C
 
 
 def test_calls_too_short_for_the_clock_to_see_are_grouped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([*[0] * 9, 10**9])
+    ticks = chain([0] * 9, repeat(10**9))
     monkeypatch.setattr(wall, "time", SimpleNamespace(perf_counter_ns=lambda: next(ticks)))
     (grouping,) = warm_up([Journal().subject(0)], runs=None, share_s=1.0)
     assert grouping == SHORTEST_SAMPLE_NS
@@ -234,6 +235,28 @@ def test_on_the_real_clock_samples_are_positive_and_lie_within_the_block() -> No
     total_us = sum(sum(taken.call_us) for taken in block.taken)
     assert all(us > 0 for taken in block.taken for us in taken.call_us)
     assert total_us <= (block.end_ns - block.start_ns) / 1000
+
+
+@pytest.mark.parametrize("runs", [2, None])
+def test_what_comes_before_a_call_comes_before_every_one_and_is_not_timed(clock: Clock, runs: int | None) -> None:
+    told: list[str] = []
+
+    def call() -> None:
+        told.append("call")
+        clock.now_ns += 10_000_000
+
+    def before() -> None:
+        told.append("before")
+        clock.now_ns += 5_000_000
+
+    subject = Timed(call, lambda: None, before=before)
+    calls_per_sample = warm_up([subject], runs=runs, share_s=1.0)
+    warming = len(told)
+    block = take([subject], calls_per_sample, samples=3, until_ns=None, seed=0)
+    assert told == ["before", "call"] * (len(told) // 2)
+    assert warming >= 4
+    assert len(told) == warming + 6
+    assert list(block.taken[0].call_us) == [10_000.0] * 3
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -138,7 +138,7 @@ class Method(Value):
 class Trial(Value):
     """Roles measured under one schedule; the smallest thing that is recorded."""
 
-    LATER = frozenset({"retakes"})
+    LATER = frozenset({"profile", "retakes"})
 
     block: str
     roles: tuple[Role, ...] = Field(min_length=1)
@@ -154,6 +154,7 @@ class Trial(Value):
     cooldown_s: float = Field(default=0.0, ge=0)
     retakes: int = Field(default=0, ge=0, description="Where it was disturbed, measured again at most so often.")
     seed: int = 0
+    profile: bool = Field(default=False, description="After timing, one call of each subject is traced on each rank.")
 
     @model_validator(mode="after")
     def _roles_fit_the_schedule(self) -> Self:

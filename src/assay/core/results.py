@@ -119,6 +119,9 @@ class SubjectFacts(Value):
     backend: str | None = Field(default=None, description="Which library really did the work, seen in its kernels.")
     kernels: tuple[str, ...] | None = Field(default=None, description="The kernels one call launches, in order.")
     timed: HowTimed | None = Field(default=None, description="Null where calls are counted, or nothing is timed.")
+    measured: dict[str, float] | None = Field(
+        default=None, description="What one untimed call was seen to do, by names that end in a unit; null: not looked."
+    )
 
 
 class Evidence(Value):
@@ -150,6 +153,9 @@ class Evidence(Value):
     load_s: float | None = Field(default=None, description="How long it was up.")
     load_cpu_s: float | None = Field(default=None, description="CPU time it used meanwhile.")
     log: str | None = Field(default=None, description="What the worker printed, within the run folder.")
+    trace: str | None = Field(
+        default=None, description="One call of each subject as PyTorch's profiler saw it, within the run folder."
+    )
 
 
 class Tried(Value):

@@ -24,13 +24,22 @@ MOST_SAMPLES = 2_000_000
 Call = Callable[[], object]
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True)
 class Timed:
-    """Something to time: a call, what waits for it to finish, and whether it reports extras."""
+    """Something to time: a call, what waits for it to finish, whether it reports extras, and what comes before it.
+
+    ``before`` is called before each sample, and before each call of a warm-up, and is not timed: ranks that must go in
+    step wait for each other there.
+    """
 
     call: Call
     synchronize: Callable[[], None]
     reports_extras: bool = False
+    before: Callable[[], None] = _nothing
 
 
 @dataclass
@@ -79,6 +88,7 @@ def warm_up(subjects: Sequence[Timed], *, runs: int | None, share_s: float) -> t
     if runs is not None:
         for subject in subjects:
             for _ in range(runs):
+                subject.before()
                 subject.call()
             subject.synchronize()
         return (1,) * len(subjects)
@@ -89,14 +99,16 @@ def _warm_one(subject: Timed, share_s: float) -> int:
     """Call a subject for its share of time; a command is not warmed up, as each run of it starts afresh."""
     if subject.reports_extras:
         return 1
-    begin = time.perf_counter_ns()
-    deadline = begin + int(share_s * 1e9)
+    end = time.perf_counter_ns()
+    deadline = end + int(share_s * 1e9)
     shortest = math.inf
-    while begin < deadline:
+    while end < deadline:
+        subject.before()
+        begin = time.perf_counter_ns()
         subject.call()
         subject.synchronize()
         end = time.perf_counter_ns()
-        shortest, begin = min(shortest, end - begin), end
+        shortest = min(shortest, end - begin)
     return max(1, math.ceil(SHORTEST_SAMPLE_NS / max(shortest, 1)))
 
 
@@ -132,6 +144,7 @@ def _sample(subject: Timed, into: Taken) -> int:
     """Take one sample; return when it ended, in monotonic nanoseconds."""
     call, repeats = subject.call, into.calls_per_sample
     reported: object = None
+    subject.before()
     begin = time.perf_counter_ns()
     for _ in range(repeats):
         reported = call()

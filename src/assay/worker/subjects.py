@@ -33,6 +33,7 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
             f"more than {check.tolerance:.3g}"
         )
     ran = prepared.ran() if prepared.ran is not None else None
+    measured = prepared.measured() if prepared.measured is not None else None
     return SubjectFacts(
         subject=index,
         flop=prepared.flop,
@@ -40,4 +41,5 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
         check=check,
         backend=ran.backend if ran else None,
         kernels=ran.kernels if ran else None,
+        measured=None if measured is None else dict(measured),
     )

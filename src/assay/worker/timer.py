@@ -41,7 +41,7 @@ class Timer:
     def __init__(self, prepared: Sequence[Prepared], labels: Sequence[str]) -> None:
         self._prepared = tuple(prepared)
         self._labels = tuple(labels)
-        self._timed = tuple(wall.Timed(p.call, p.synchronize, p.reports_extras) for p in prepared)
+        self._timed = tuple(_timed(p) for p in prepared)
         self._rigged: tuple[Rigged, ...] = ()
         self._reader: ClockReader | None = None
         self._wanted = False
@@ -119,6 +119,11 @@ def deeper(rounds: int, took_s: float) -> int:
     if took_s < QUEUED_S / 2:
         return min(2 * rounds, DEEPEST)
     return max(1, rounds // 2) if took_s > 2 * QUEUED_S else rounds
+
+
+def _timed(prepared: Prepared) -> wall.Timed:
+    timed = wall.Timed(prepared.call, prepared.synchronize, prepared.reports_extras)
+    return timed if prepared.align is None else replace(timed, before=prepared.align)
 
 
 def _options(device: str, cache: Cache | None, timeout_s: float) -> Options:

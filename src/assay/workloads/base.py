@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from assay.core.results import Check
@@ -36,6 +36,8 @@ class Prepared:
         ran: Makes one call and looks at what it launched; a backend other than the one asked for is a failure.
         flop: Floating-point operations of one call; null where it is not known.
         bytes_moved: The least bytes one call must read and write; null where it is not known.
+        measured: Makes one call and says what it was seen to do; null where there is nothing to say.
+        align: Waits until all ranks are here, called before each call that is timed; null for what needs no others.
         synchronize: Waits until the work of all calls so far is finished.
         close: Gives back whatever was held open.
         reports_extras: What a call returns are numbers to keep, its own time among them.
@@ -47,6 +49,8 @@ class Prepared:
     ran: Callable[[], Ran] | None = None
     flop: float | None = None
     bytes_moved: float | None = None
+    measured: Callable[[], Mapping[str, float]] | None = None
+    align: Callable[[], None] | None = None
     synchronize: Callable[[], None] = field(default=_nothing)
     close: Callable[[], None] = field(default=_nothing)
     reports_extras: bool = False
@@ -78,4 +82,22 @@ class Workload(Protocol):
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Put the data in place; ``params`` are complete and of the right types."""
+        ...
+
+
+@runtime_checkable
+class ChecksParams(Protocol):
+    """A workload whose parameters have rules between them, looked at before anything is started."""
+
+    def check_params(self, params: Params, device_kind: str) -> None:
+        """Refuse parameters that break a rule, in one sentence."""
+        ...
+
+
+@runtime_checkable
+class KnowsRanks(Protocol):
+    """A workload that several ranks compute together, looked at before anything is started."""
+
+    def for_ranks(self, params: Params, ranks: int, given: Collection[str]) -> Params:
+        """Return the parameters for so many ranks, those given unchanged, or refuse in one sentence what cannot be."""
         ...
