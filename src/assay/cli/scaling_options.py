@@ -1,0 +1,122 @@
+"""The shape of the attention whose scaling is asked for: flags that all of ``assay scaling`` read alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from assay.cli.params import Listed
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from assay.core.plan import Subject
+
+FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
+
+NUMBER = r"[+-]?\d+"
+WORKLOAD = "dilated_attention"
+SEQUENCES = {"cuda": (16384, 32768, 65536), "cpu": (2048,)}
+"""Lengths that are asked about unless told, by kind of device."""
+
+COUNT = click.IntRange(1)
+
+
+def shaped(function: FunctionT) -> FunctionT:
+    """Add the options of the shape; what is not given is as the workload has it on the device."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS = (
+    click.option(
+        "--batch-size", type=COUNT, envvar="BATCH_SIZE", help="Sequences to a ring.  [default: 2; 1 on a CPU]"
+    ),
+    click.option(
+        "--seq-lengths",
+        cls=Listed,
+        item=NUMBER,
+        envvar="SEQ_LENGTHS",
+        metavar="N...",
+        help="Positions of a whole sequence.  [default: 16384 32768 65536; 2048 on a CPU]",
+    ),
+    click.option("--embed-dim", type=COUNT, envvar="EMBED_DIM", help="Elements over all heads.  [default: 768; 128]"),
+    click.option("--num-heads", type=COUNT, envvar="NUM_HEADS", help="Query heads.  [default: 12; 4]"),
+    click.option("--num-kv-heads", type=COUNT, help="Heads of keys and values.  [default: as many as of queries]"),
+    click.option(
+        "--segment-lengths",
+        cls=Listed,
+        item=NUMBER,
+        metavar="W...",
+        help="Of each branch.  [default: 2048 4096 8192; 256 512 1024]",
+    ),
+    click.option("--dilation-rates", cls=Listed, item=NUMBER, metavar="R...", help="Of each branch.  [default: 1 2 4]"),
+    click.option("--dtype", help="Of all tensors.  [default: float16; float32 on a CPU]"),
+    click.option("--causal", is_flag=True, help="A query sees only its own position and those before it."),
+    click.option("--offset", help="Which positions a head keeps: modulo or blocks.  [default: modulo]"),
+    click.option("--backend", help="What computes blocks.  [default: auto]"),
+    click.option(
+        "--no-flash-attention", "no_flash", is_flag=True, help="Products of matrices instead: --backend math."
+    ),
+)
+
+
+def subject_of(given: Mapping[str, Any], kind: str) -> Subject:
+    """Return the attention that the flags mean on a kind of device: alone, its longest sequence's rules looked at."""
+    from assay.workloads import registry
+
+    defaults = registry.find(WORKLOAD, "torch").defaults(kind)
+    heads = given["num_heads"] or int(str(defaults["heads"]))
+    chosen = {
+        "batch": given["batch_size"],
+        "sequence": max(sequences_of(given, kind)),
+        "heads": given["num_heads"],
+        "key_heads": given["num_kv_heads"] or heads,
+        "dim": head_dim(given, heads, int(str(defaults["heads"])) * int(str(defaults["dim"]))),
+        "segments": ",".join(given["segment_lengths"]) or None,
+        "rates": ",".join(given["dilation_rates"]) or None,
+        "dtype": given["dtype"],
+        "causal": given["causal"] or None,
+        "offset": given["offset"],
+        "backend": backend(given),
+    }
+    words = {name: str(value).lower() if name == "causal" else str(value) for name, value in chosen.items()}
+    told = {name: words[name] for name, value in chosen.items() if value is not None}
+    return registry.subject(f"{WORKLOAD}@torch", device_kind=kind, given=told)
+
+
+def sequences_of(given: Mapping[str, Any], kind: str) -> tuple[int, ...]:
+    """Return the lengths that are asked about, each once, in order."""
+    return whole_numbers("--seq-lengths", given["seq_lengths"]) or SEQUENCES[kind]
+
+
+def whole_numbers(option: str, words: tuple[str, ...]) -> tuple[int, ...]:
+    """Return whole numbers of at least 1, each once, in order."""
+    found: dict[int, None] = {}
+    for word in words:
+        try:
+            number = int(word)
+        except ValueError:
+            number = 0
+        if number < 1:
+            raise BadInput(f"{option} takes whole numbers of at least 1, not {word!r}.")
+        found[number] = None
+    return tuple(sorted(found))
+
+
+def head_dim(given: Mapping[str, Any], heads: int, embed_dim: int) -> int:
+    """Return the elements of a head."""
+    wide = given["embed_dim"] or embed_dim
+    if wide % heads:
+        raise BadInput(f"--embed-dim {wide} is not divisible among {heads} heads (--num-heads).")
+    return int(wide // heads)
+
+
+def backend(given: Mapping[str, Any]) -> str | None:
+    """Return what computes blocks, where it is told."""
+    if given["no_flash"] and given["backend"] not in {None, "math"}:
+        raise BadInput(f"--no-flash-attention means --backend math, and --backend {given['backend']} another.")
+    return "math" if given["no_flash"] else given["backend"]
