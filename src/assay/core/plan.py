@@ -200,6 +200,9 @@ class Block(Value):
     why: str
     trials: tuple[Trial, ...] = Field(min_length=1)
     left_s: float | None = Field(default=None, description="At most this long until the run is done, this included.")
+    prediction: dict[str, float] | None = Field(
+        default=None, description="What will be found, by names that end in a unit, said before it is measured."
+    )
 
 
 class Done(Value):
