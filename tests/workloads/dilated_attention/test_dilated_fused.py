@@ -69,7 +69,7 @@ source = ASTSource(
     constexprs={(places[name],): value for name, value in constants.items()},
     attrs={(place,): [["tt.divisibility", 16]] for place in aligned},
 )
-made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8, "num_stages": 3})
+made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 3})
 print(json.dumps([made.metadata.shared, "wgmma" in made.asm["ptx"]]))
 """
 

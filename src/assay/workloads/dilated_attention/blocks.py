@@ -101,6 +101,8 @@ def attend_backward(
             *four, flat_sums, 0.0, causal
         )
     of_q, of_k, of_v = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in found[:3])
+    if q.shape[3] == 1:
+        return of_q, of_k, of_v
     return of_q, of_k.sum(3, keepdim=True), of_v.sum(3, keepdim=True)
 
 

@@ -6,9 +6,7 @@ Both are exact forward and backward, as the plain way in ``job.py`` is; they dif
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput
@@ -19,8 +17,7 @@ from assay.workloads.torch_device import import_torch
 from assay.workloads.triton_common import power_of_two
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
     from assay.workloads.dilated_attention.plan import Heads, Ladder, Part
     from assay.workloads.torch_device import Tensor
@@ -41,7 +38,6 @@ class ByParts:
         causal: Whether a query sees only its own position and those before it.
         backend: What computes blocks: ``cudnn`` or ``flash``.
         goes_on: More is merged in afterwards, so that sums stay in float32.
-        lanes: Streams over which the parts are spread; small ones fill the GPU only together.
     """
 
     parts: tuple[Part, ...]
@@ -49,18 +45,15 @@ class ByParts:
     causal: bool
     backend: str
     goes_on: bool = False
-    lanes: int = 1
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Merged:
         """Return the merge of all parts, in the shapes of a job."""
         outs, sums = [], []
-        with spread(self.lanes, q) as lane:
-            for number, part in enumerate(self.parts):
-                with lane(number):
-                    views = [view(x, part) for x in (q, k, v)]
-                    out, some = attend(*views, causal=self.causal, hidden=None, backend=self.backend)
-                    outs.append(packed(out))
-                    sums.append(some.float().contiguous())
+        for part in self.parts:
+            views = [view(x, part) for x in (q, k, v)]
+            out, some = attend(*views, causal=self.causal, hidden=None, backend=self.backend)
+            outs.append(packed(out))
+            sums.append(some.float().contiguous())
         torch = import_torch()
         out = torch.empty(q.shape, dtype=self._kind(q), device=q.device)
         merged = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
@@ -70,11 +63,7 @@ class ByParts:
     def backward(self, gradient: Tensor, given: Given, merged: Merged) -> Given:
         """Return the gradients of q, k and v that the parts give, from that of the output."""
         q, k, v = given
-        found: list[Given] = []
-        with spread(self.lanes, q) as lane:
-            for number, part in enumerate(self.parts):
-                with lane(number):
-                    found.append(self._of_part(part, gradient, given, merged))
+        found = [self._of_part(part, gradient, given, merged) for part in self.parts]
         of_q, of_k, of_v = zip(*found, strict=True)
         return (
             self._summed(of_q, q, self.heads.shared_by),
@@ -118,7 +107,7 @@ class Tiling:
 
     block_q: int = 128
     block_k: int = 64
-    num_warps: int = 8
+    num_warps: int = 4
     num_stages: int = 3
 
 
@@ -168,34 +157,6 @@ def _launch(kernel: str, args: tuple[Any, ...], shape: Sequence[int], table: dic
     heads, blocks = keys * shared, -(-sequence // ROWS)
     fixed = {"heads": heads, "dim": dim, "block_d": power_of_two(dim), "block": ROWS}
     triton_common.kernel(kernel, "dilated_merge")[(batch * blocks * heads,)](*args, sequence, **fixed, **table)
-
-
-@contextmanager
-def spread(lanes: int, x: Tensor) -> Iterator[Any]:
-    """Give what returns the stream of a number; all of them begin and end together with the current one."""
-    if lanes == 1 or not x.is_cuda:
-        yield lambda _: nullcontext()
-        return
-    torch = import_torch()
-    current, others = torch.cuda.current_stream(x.device), _streams(lanes - 1, str(x.device))
-    for stream in others:
-        stream.wait_stream(current)
-
-    def lane(number: int) -> AbstractContextManager[Any]:
-        chosen: AbstractContextManager[Any] = torch.cuda.stream((current, *others)[number % lanes])
-        return chosen
-
-    try:
-        yield lane
-    finally:
-        for stream in others:
-            current.wait_stream(stream)
-
-
-@cache
-def _streams(count: int, device: str) -> tuple[Any, ...]:
-    torch = import_torch()
-    return tuple(torch.cuda.Stream(device) for _ in range(count))
 
 
 def fused_forward(

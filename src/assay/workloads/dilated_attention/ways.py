@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import AssayError, BadInput
 from assay.workloads import triton_common
 from assay.workloads.dilated_attention.fused import ByParts, OneKernel, Tiling, check_kernels
-from assay.workloads.dilated_attention.reference import dense
+from assay.workloads.dilated_attention.reference import blockwise, dense
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
     from assay.workloads.dilated_attention.job import Own
-    from assay.workloads.dilated_attention.merge import Merged
     from assay.workloads.dilated_attention.plan import Heads, Ladder, Part
     from assay.workloads.torch_device import Tensor
 
     Given = tuple[Tensor, Tensor, Tensor]
 
-LANES = 4
 PICK_S = 1.0
 """About how long the ways are raced, once for each shape; their first calls, which may compile, come on top."""
 
-ROWS_CHECKED = 64
+SOME_ROWS, MOST_ROWS = 64, 16384
+BY_PARTS = ("cudnn", "flash")
 FURTHEST_OFF = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 """The furthest that a row may be from float64, over the largest element: some roundings of the dtype."""
 
-TILINGS = (Tiling(128, 128, 8, 2), Tiling(128, 64, 8, 3), Tiling(128, 64, 4, 3))
+TILINGS = (Tiling(128, 64, 4, 3), Tiling(128, 64, 4, 4), Tiling(128, 128, 4, 3), Tiling(128, 64, 8, 3))
+"""Of the kernel of ours: the best of those tried on a Hopper first, and one for heads of more elements."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,14 @@ class Shape:
     causal: bool
     goes_on: bool
 
-    def by_parts(self, backend: str, lanes: int = LANES) -> ByParts:
+    @property
+    def known_by(self) -> tuple[Ladder, Heads, bool, bool]:
+        """What tells it from others of the same tensors."""
+        return self.ladder, self.heads, self.causal, self.goes_on
+
+    def by_parts(self, backend: str) -> ByParts:
         """Return the way of a kernel for each part."""
-        return ByParts(self.parts, self.heads, self.causal, backend, self.goes_on, lanes)
+        return ByParts(self.parts, self.heads, self.causal, backend, self.goes_on)
 
     def one_kernel(self, tiling: Tiling, backward: str) -> OneKernel:
         """Return the way of one kernel for all of it."""
@@ -79,65 +85,77 @@ def fastest(given: Given, shape: Shape) -> Own:
     """
     torch, (q, k, v) = import_torch(), given
     backward = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    key = (torch.cuda.get_device_name(q.device), q.dtype, tuple(q.shape), tuple(k.shape), shape, backward)
+    key = (torch.cuda.get_device_name(q.device), q.dtype, tuple(q.shape), tuple(k.shape), *shape.known_by, backward)
     if key not in _kept:
         if torch.cuda.is_current_stream_capturing():
             return shape.by_parts("flash")
         with torch.no_grad():
-            _kept[key] = _raced((q.detach(), k.detach(), v.detach()), shape, backward=backward)
+            _kept[key] = raced((q.detach(), k.detach(), v.detach()), shape, backward=backward)
     return _kept[key]
 
 
 _kept: dict[Any, Own] = {}
 
 
-def candidates(shape: Shape) -> dict[str, Own]:
+def candidates(shape: Shape, *, backward: bool) -> dict[str, Own]:
     """Return the ways that are raced, by name."""
-    ways: dict[str, Own] = {
-        f"{backend}, {lanes} stream{'s' if lanes > 1 else ''}": shape.by_parts(backend, lanes)
-        for backend in ("cudnn", "flash")
-        for lanes in (1, LANES)
-    }
+    ways: dict[str, Own] = {backend: shape.by_parts(backend) for backend in BY_PARTS}
     for tiling in TILINGS:
-        ways[f"triton {tiling.block_q} x {tiling.block_k}, {tiling.num_warps} warps"] = shape.one_kernel(
-            tiling, "cudnn"
-        )
+        name = f"triton {tiling.block_q} x {tiling.block_k}, {tiling.num_warps} warps, {tiling.num_stages} ahead"
+        for after in BY_PARTS if backward else BY_PARTS[:1]:
+            ways[f"{name}; backward {after}" if backward else name] = shape.one_kernel(tiling, after)
     return ways
 
 
-def _raced(given: Given, shape: Shape, *, backward: bool) -> Own:
+def raced(given: Given, shape: Shape, *, backward: bool) -> Own:
+    """Return the fastest of the ways that run here and are right."""
     from assay.timing.pick import pick
 
-    ways = candidates(shape)
-    calls = {name: partial(_one_call, way, given, backward=backward) for name, way in ways.items()}
-    right = partial(is_right, given, shape)
+    ways = candidates(shape, backward=backward)
+    above = import_torch().randn_like(given[0])
+    calls = {name: partial(one_call, way, given, above if backward else None) for name, way in ways.items()}
+    truth = Truth.of(given, shape, above if backward else None)
     try:
-        found = pick(calls, check=right, device=str(given[0].device), cache="warm", budget_s=PICK_S)
-    except AssayError:
+        found = pick(calls, check=truth.told_by, device=str(given[0].device), cache="warm", budget_s=PICK_S)
+    except AssayError as error:
+        warnings.warn(f"No way to compute dilated attention was found to be right and raced: {error}", stacklevel=4)
         return shape.by_parts("flash")
     return ways[found.winner]
 
 
-def _one_call(way: Own, given: Given, *, backward: bool) -> Merged:
+def one_call(way: Own, given: Given, above: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the output and, given the gradient of it, those of q, k and v."""
     merged = way.forward(*given)
-    if backward:
-        way.backward(merged.out.to(given[0].dtype), given, replace_out(merged, given[0]))
-    return merged
+    kept = merged._replace(out=merged.out.to(given[0].dtype))
+    return (kept.out,) if above is None else (kept.out, *way.backward(above, given, kept))
 
 
-def replace_out(merged: Merged, q: Tensor) -> Merged:
-    """Return a merge with its output as it is kept for the backward pass."""
-    return merged._replace(out=merged.out.to(q.dtype))
+@dataclass(frozen=True)
+class Truth:
+    """What must be found for the first sequence, as far as its longest segment reaches: some rows, or all of them."""
 
+    rows: Tensor
+    wanted: tuple[Tensor, ...]
+    furthest: float
 
-def is_right(given: Given, shape: Shape, merged: Merged) -> bool:
-    """Return whether some rows of the first sequence are what they must be, in float64."""
-    torch = import_torch()
-    q, k, v = (x[:1] for x in given)
-    span = max(part.segment for part in shape.parts)
-    rows = torch.linspace(0, span - 1, min(span, ROWS_CHECKED), device=q.device).long()
-    whole = (q.flatten(2, 3)[:, :span], k.squeeze(3)[:, :span], v.squeeze(3)[:, :span])
-    wanted = dense(*whole, shape.ladder, shape.heads, causal=shape.causal, rows=rows)
-    found = merged.out[:1].flatten(2, 3)[:, rows].double()
-    furthest = FURTHEST_OFF[str(q.dtype).removeprefix("torch.")]
-    return bool((found - wanted).abs().max() <= furthest * wanted.abs().max())
+    @classmethod
+    def of(cls, given: Given, shape: Shape, above: Tensor | None) -> Self:
+        """Return it in float64: all rows and gradients where that is soon done, otherwise some rows of the output."""
+        torch = import_torch()
+        span = max(part.segment for part in shape.parts)
+        q, k, v = (x[:1, :span].flatten(2, 3) for x in given)
+        furthest = FURTHEST_OFF[str(q.dtype).removeprefix("torch.")]
+        if above is None or span > MOST_ROWS:
+            rows = torch.linspace(0, span - 1, min(span, SOME_ROWS), device=q.device).long()
+            return cls(rows, (dense(q, k, v, shape.ladder, shape.heads, causal=shape.causal, rows=rows),), furthest)
+        gradient = above[:1, :span].flatten(2, 3)
+        wanted = blockwise(q, k, v, shape.ladder, shape.heads, gradient=gradient, causal=shape.causal)
+        return cls(torch.arange(span, device=q.device), wanted, furthest)
+
+    def told_by(self, found: Any) -> bool:
+        """Return whether a way's output, and its gradients, are what they must be."""
+        pairs = zip(self.wanted, found, strict=False)
+        return all(self._near(wanted, one[:1].flatten(2, 3)[:, self.rows].double()) for wanted, one in pairs)
+
+    def _near(self, wanted: Tensor, found: Tensor) -> bool:
+        return bool((found - wanted).abs().max() <= self.furthest * wanted.abs().max())

@@ -59,19 +59,17 @@ def fold_kept(
         if widen:
             keys = keys.to(tl.float32)
             values = values.to(tl.float32)
-        scores = tl.dot(queries, tl.trans(keys), input_precision=precision) * scale
-        higher = peak
+        scores = tl.dot(queries, tl.trans(keys), input_precision=precision)
         if masked:
             seen = (places[None, :] < end) & (places[None, :] // kept == rows[:, None] // (kept * rate))
             if causal:
                 seen = seen & (places[None, :] <= rows[:, None] // rate)
             scores = tl.where(seen, scores, -float("inf"))
-            higher = tl.maximum(peak, tl.max(scores, 1))
+        higher = tl.maximum(peak, tl.max(scores, 1) * scale)
+        base = higher
+        if masked:
             base = tl.where(higher == -float("inf"), 0.0, higher)  # nothing seen yet: all powers are 0
-        else:
-            higher = tl.maximum(peak, tl.max(scores, 1))
-            base = higher
-        powers = tl.exp2(scores - base[:, None])
+        powers = tl.exp2(scores * scale - base[:, None])
         factor = tl.exp2(peak - base)
         total = total * factor + tl.sum(powers, 1)
         output = tl.dot(powers.to(values.dtype), values, output * factor[:, None], input_precision=precision)
