@@ -94,16 +94,19 @@ def build(given: dict[str, Any], command_line: tuple[str, ...], machine: Machine
     from assay.experiments.run.rates import yardsticks
     from assay.isolation.allot import parse_level
     from assay.isolation.devices import choose
+    from assay.worker.rendezvous import Torchrun, devices_of_ranks
 
     devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
     exact = given["benchmark_runs"] is not None
     duration = given["duration"] or (QUICK_DURATION_S if given["quick"] else DURATION_S)
     ranks = rank_count(given["ranks"])
+    if ranks > 1:
+        devices = devices_of_ranks(devices, Torchrun.found())
     restarts = given["restarts"] or (1 if exact else QUICK_RESTARTS if given["quick"] else 5)
     kind = devices[0].partition(":")[0]
     if kind == "cpu" and given["cache"] == "cold":
         raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
-    chosen = subjects(given, command_line, kind)
+    chosen = subjects(given, command_line, kind, ranks)
     options = RunOptions(
         subjects=chosen,
         yardsticks=yardsticks(chosen, kind) if given["yardsticks"] else (),
@@ -156,7 +159,9 @@ def within_budget(options: RunOptions, budget_s: float | None, trials: tuple[Tri
     return options.model_copy(update={"duration_s": min(options.duration_s, each_s)})
 
 
-def subjects(given: dict[str, Any], command_line: tuple[str, ...], device_kind: str) -> tuple[Subject, ...]:
+def subjects(
+    given: dict[str, Any], command_line: tuple[str, ...], device_kind: str, ranks: int = 1
+) -> tuple[Subject, ...]:
     """Return what is to be timed: named workloads, or the command behind ``--``."""
     from assay.workloads import registry
 
@@ -170,7 +175,7 @@ def subjects(given: dict[str, Any], command_line: tuple[str, ...], device_kind: 
     if given["metrics"]:
         raise BadInput("--metric reads the output of a command; there is none behind --.")
     params = dict(parameter(text) for text in given["params"])
-    chosen = [registry.subject(name, device_kind=device_kind, given=params) for name in names]
+    chosen = [registry.subject(name, device_kind=device_kind, given=params, ranks=ranks) for name in names]
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
 
 

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, MachineCannot, nearest
 from assay.core.plan import Subject
+from assay.workloads.base import ChecksParams, KnowsRanks
 from assay.workloads.function import FunctionWorkload, is_function_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from assay.core.values import Params, Scalar
     from assay.workloads.base import Workload
 
 BUILT_IN = {
     "cpu_hog@python": "assay.workloads.cpu_hog_python:WORKLOAD",
+    "dilated_attention@torch": "assay.workloads.dilated_attention_torch:WORKLOAD",
     "flash_attention@numpy": "assay.workloads.flash_attention_numpy:WORKLOAD",
     "flash_attention@torch": "assay.workloads.flash_attention_torch:WORKLOAD",
     "flash_attention@triton": "assay.workloads.flash_attention_triton:WORKLOAD",
@@ -98,8 +100,8 @@ def find(name: str, impl: str) -> Workload:
         raise MachineCannot(f"The workload {key!r} cannot be loaded here: {error}.") from error
 
 
-def subject(spec: str, *, device_kind: str, given: Mapping[str, str] | None = None) -> Subject:
-    """Return the subject that a user's words mean on a kind of device, its parameters complete."""
+def subject(spec: str, *, device_kind: str, given: Mapping[str, str] | None = None, ranks: int = 1) -> Subject:
+    """Return the subject that a user's words mean on a kind of device and so many ranks, its parameters complete."""
     name, _, impl = (spec, "", "") if is_function_spec(spec) else spec.partition("@")
     name = _meant(name)
     if is_function_spec(name):
@@ -114,7 +116,7 @@ def subject(spec: str, *, device_kind: str, given: Mapping[str, str] | None = No
     if device_kind not in workload.device_kinds:
         kinds = " and ".join(sorted(workload.device_kinds))
         raise BadInput(f"{name}@{chosen} runs on {kinds}, not on {device_kind}.")
-    params = complete(workload, given or {}, device_kind)
+    params = complete(workload, given or {}, device_kind, ranks)
     configs = workload.configs(params)
     return Subject(workload=name, impl=chosen, params=params, config=configs[0] if configs else None)
 
@@ -141,7 +143,7 @@ def _implementation(name: str, device_kind: str) -> str:
     return min(offered)
 
 
-def complete(workload: Workload, given: Mapping[str, str], device_kind: str = "cpu") -> Params:
+def complete(workload: Workload, given: Mapping[str, str], device_kind: str = "cpu", ranks: int = 1) -> Params:
     """Return a workload's parameters: the device's defaults, with the given ones read as the default's type."""
     params = dict(workload.defaults(device_kind))
     for name, text in given.items():
@@ -150,12 +152,20 @@ def complete(workload: Workload, given: Mapping[str, str], device_kind: str = "c
                 f"{workload.name} has no parameter {name!r}; it has {', '.join(params)}.{nearest(name, params)}"
             )
         params[name] = read_as(params[name], text, name)
-    make_sense(workload, params)
-    return params
+    return make_sense(workload, params, device_kind, ranks, given)
 
 
-def make_sense(workload: Workload, params: Params) -> None:
-    """Look at the parameters before anything is started: sizes are positive, words are among those known."""
+def make_sense(
+    workload: Workload,
+    params: Params,
+    device_kind: str = "cpu",
+    ranks: int = 1,
+    given: Collection[str] | None = None,
+) -> Params:
+    """Look at the parameters before anything is started: sizes are positive, words known, the workload's rules kept.
+
+    Returned are the parameters for so many ranks; those that were ``given``, all unless told, are as they were.
+    """
     for name, value in params.items():
         if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= LARGEST_SIZE:
             raise BadInput(f"{workload.name}: {name} is a size of at least 1, and {value} cannot be meant.")
@@ -165,6 +175,11 @@ def make_sense(workload: Workload, params: Params) -> None:
                 f"{workload.name} has no {name} {value!r}; there are {', '.join(known_words)}."
                 f"{nearest(str(value), known_words)}"
             )
+    if isinstance(workload, KnowsRanks):
+        params = workload.for_ranks(params, ranks, params if given is None else given)
+    if isinstance(workload, ChecksParams):
+        workload.check_params(params, device_kind)
+    return params
 
 
 def read_as(default: Scalar, text: str, name: str) -> Scalar:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from assay.workloads.dilated_attention import transport
 from assay.workloads.dilated_attention.merge import packed_view, view
 from assay.workloads.torch_device import import_torch
 
@@ -23,16 +24,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class Traffic:
-    """Bytes that really went over the group, counted as transfers are posted."""
+    """What really went over the group, counted as transfers are posted: bytes, and how many messages came."""
 
     keys_received: int = 0
     gradients_received: int = 0
     sent: int = 0
+    messages: int = 0
+
+    @property
+    def received(self) -> int:
+        """All bytes that came."""
+        return self.keys_received + self.gradients_received
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A rank's way to the others of its ring, and the steps it takes with them."""
+    """A rank's way to the others of its ring, and the steps it takes with them.
+
+    The group may be ``transport.Still``: then the same steps are taken and nothing is sent.
+    """
 
     group: Any
     steps: tuple[Step, ...]
@@ -47,14 +57,29 @@ class Exchange:
         self, send: Tensor | None, send_to: int | None, receive: Tensor | None, receive_from: int | None
     ) -> list[Any]:
         """Begin to send and to receive, where there is someone to; return what to wait for."""
-        dist = import_torch().distributed
-        wanted = []
+        if self.still:
+            return []
         if send_to is not None and send is not None:
-            wanted.append(dist.P2POp(dist.isend, send, group=self.group, group_peer=send_to))
             self.traffic.sent += send.nbytes
-        if receive_from is not None:
-            wanted.append(dist.P2POp(dist.irecv, receive, group=self.group, group_peer=receive_from))
-        return list(dist.batch_isend_irecv(wanted)) if wanted else []
+        return transport.begin(self.group, send, send_to, receive, receive_from)
+
+    def place_for(self, step: Step, like: Tensor, dtype: Any) -> Tensor:
+        """Return where a step's message is received; ``like`` is keys, or their gradients, of a whole shard."""
+        shape = self.shape(step, like)
+        if isinstance(self.group, transport.Still):
+            return self.group.arrived(shape, dtype, like.device)
+        self.traffic.messages += 1
+        return import_torch().empty(shape, dtype=dtype, device=like.device)
+
+    def shape(self, step: Step, like: Tensor) -> tuple[int, ...]:
+        """Return the shape of a step's messages."""
+        batch, length, heads, _, dim = like.shape
+        return 2, batch, length // self.parts_of(step)[0].rate, heads, dim
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing is sent."""
+        return isinstance(self.group, transport.Still)
 
 
 class Arrivals:
@@ -80,25 +105,23 @@ class Arrivals:
         self._works, self._incoming = [], None
         if number == len(self._exchange.steps):
             return
-        step, traffic = self._exchange.steps[number], self._exchange.traffic
+        step = self._exchange.steps[number]
         self._onward = self._own(step) if step.number == 1 else self._held
         if step.receive_from is not None:
-            self._incoming = import_torch().empty(self._shape(step), dtype=self._k.dtype, device=self._k.device)
-            traffic.keys_received += self._incoming.nbytes
+            self._incoming = self._exchange.place_for(step, self._k, self._k.dtype)
+            if not self._exchange.still:
+                self._exchange.traffic.keys_received += self._incoming.nbytes
         self._works = self._exchange.post(self._onward, step.send_to, self._incoming, step.receive_from)
 
     def _own(self, step: Step) -> Tensor | None:
-        if step.send_to is None:
+        if step.send_to is None or self._exchange.still:
             return None
-        packed = import_torch().empty(self._shape(step), dtype=self._k.dtype, device=self._k.device)
+        shape = self._exchange.shape(step, self._k)
+        packed = import_torch().empty(shape, dtype=self._k.dtype, device=self._k.device)
         for part in self._exchange.parts_of(step):
             for slot, x in zip(packed, (self._k, self._v), strict=True):
                 packed_view(slot, part).copy_(view(x, part))
         return packed
-
-    def _shape(self, step: Step) -> tuple[int, ...]:
-        batch, length, heads, _, dim = self._k.shape
-        return 2, batch, length // self._exchange.parts_of(step)[0].rate, heads, dim
 
 
 class Returns:
@@ -116,24 +139,23 @@ class Returns:
         self.finish()
         self._step, self._found = step, found
         if step.helper is not None:
-            self._received = self._empty(step)
-            self._exchange.traffic.gradients_received += self._received.nbytes
+            self._received = self._exchange.place_for(step, self._sums[0], self._dtype)
+            if not self._exchange.still:
+                self._exchange.traffic.gradients_received += self._received.nbytes
         self._works = self._exchange.post(found, step.owner, self._received, step.helper)
 
     def finish(self) -> None:
         """Wait for what is under way, and add it to the sums."""
         wait(self._works)
         if self._step is not None and self._received is not None:
-            for part in self._exchange.parts_of(self._step):
-                for total, slot in zip(self._sums, self._received, strict=True):
-                    view(total, part).add_(packed_view(slot, part))
+            self.take_in(self._step, self._received)
         self._step, self._found, self._received, self._works = None, None, None, []
 
-    def _empty(self, step: Step) -> Tensor:
-        of_k = self._sums[0]
-        batch, length, heads, _, dim = of_k.shape
-        shape = 2, batch, length // self._exchange.parts_of(step)[0].rate, heads, dim
-        return import_torch().empty(shape, dtype=self._dtype, device=of_k.device)
+    def take_in(self, step: Step, received: Tensor) -> None:
+        """Add what came to the sums."""
+        for part in self._exchange.parts_of(step):
+            for total, slot in zip(self._sums, received, strict=True):
+                view(total, part).add_(packed_view(slot, part))
 
 
 def wait(works: list[Any]) -> None:

@@ -7,13 +7,32 @@ it: softmax(Q·Kᵀ/√d + log M)·V, M whole numbers. Gradients are autograd's.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.workloads.dilated_attention.plan import Heads
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
-    from assay.workloads.dilated_attention.plan import Heads, Ladder
+    from assay.workloads.dilated_attention.plan import Ladder
     from assay.workloads.torch_device import Tensor
+
+
+@dataclass(frozen=True)
+class OneHead(Heads):
+    """One key head out of several, with the query heads that share it; its offset is the one it has among all."""
+
+    number: int = 0
+    among: int = 1
+
+    @classmethod
+    def out_of(cls, heads: Heads, number: int) -> OneHead:
+        """Return a key head by its number."""
+        return cls(heads.shared_by, 1, heads.rule, number, heads.keys)
+
+    def offset(self, key_head: int, rate: int) -> int:
+        """Return its offset."""
+        return Heads(self.among, self.among, self.rule).offset(self.number + key_head, rate)
 
 
 def multiplicity(ladder: Ladder, heads: Heads, sequence: int, rows: Tensor, *, causal: bool) -> Tensor:
