@@ -24,6 +24,7 @@ CASES = [
     SMALL,
     replace(SMALL, causal=True, kv_heads=2, offset="blocks"),
     replace(LONG, dim=16),
+    replace(LONG, sequence=1024, segments=(256, 1024), rates=(1, 2), dim=16, heads=2, kv_heads=2),
     replace(LONG, segments=(64, 256), rates=(4, 1), causal=True),
     replace(SMALL, ring_size=2, causal=True),
     replace(SMALL, ring_size=2, segments=(4, 24), rates=(1, 3), kv_heads=2),
@@ -76,7 +77,7 @@ print(json.dumps([made.metadata.shared, "wgmma" in made.asm["ptx"]]))
 
 def test_the_kernel_compiles_for_a_hopper_uses_its_tensor_cores_and_fits_it(tmp_path: Path) -> None:
     sizes = {"heads": 12, "key_heads": 12, "period": 4, "dim": 64, "block_q": 128, "block_k": 64, "block_d": 64}
-    constants = {**sizes, "modulo": True, "causal": True, "precision": "ieee", "widen": False}
+    constants = {**sizes, "modulo": True, "aligned": False, "causal": True, "precision": "ieee", "widen": False}
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_DEFAULT_FP_FUSION": "1"}
     said = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(constants)],

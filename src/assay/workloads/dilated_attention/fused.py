@@ -19,7 +19,7 @@ from assay.workloads.triton_common import power_of_two
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.workloads.dilated_attention.plan import Heads, Ladder, Part
+    from assay.workloads.dilated_attention.plan import Branch, Heads, Ladder, Part
     from assay.workloads.torch_device import Tensor
 
 ROWS = 32
@@ -110,6 +110,10 @@ class Tiling:
     num_warps: int = 4
     num_stages: int = 3
 
+    def fits(self, branch: Branch, period: int) -> bool:
+        """Return whether no tile of a branch lies across the end of a segment."""
+        return branch.segment % (period * self.block_q) == 0 and branch.kept % self.block_k == 0
+
 
 @dataclass(frozen=True)
 class OneKernel:
@@ -194,6 +198,7 @@ def fused_forward(
         block_d=power_of_two(dim),
         block_q=tiling.block_q,
         block_k=tiling.block_k,
+        aligned=not causal and all(tiling.fits(branch, period) for branch in ladder.branches),
         causal=causal,
         precision="ieee",
         widen=triton_common.interpreted(),

@@ -95,6 +95,12 @@ def fastest(given: Given, shape: Shape) -> Own:
 
 
 _kept: dict[Any, Own] = {}
+_races: list[dict[str, Any]] = []
+
+
+def chosen() -> list[dict[str, Any]]:
+    """Return what was raced in this process so far: for which shape, who won, and the times of all."""
+    return list(_races)
 
 
 def candidates(shape: Shape, *, backward: bool) -> dict[str, Own]:
@@ -120,6 +126,14 @@ def raced(given: Given, shape: Shape, *, backward: bool) -> Own:
     except AssayError as error:
         warnings.warn(f"No way to compute dilated attention was found to be right and raced: {error}", stacklevel=4)
         return shape.by_parts("flash")
+    race = {
+        "shape": list(given[0].shape),
+        "dtype": str(given[0].dtype).removeprefix("torch."),
+        "backward": backward,
+        "winner": found.winner,
+        "time_us": {each.name: each.time_us for each in found.ranking},
+    }
+    _races.append(race)
     return ways[found.winner]
 
 

@@ -98,6 +98,7 @@ def fold_branch(
     dim: tl.constexpr,
     block_k: tl.constexpr,
     block_d: tl.constexpr,
+    aligned: tl.constexpr,
     causal: tl.constexpr,
     precision: tl.constexpr,
     widen: tl.constexpr,
@@ -124,10 +125,11 @@ def fold_branch(
             queries, k + here, v + here, rows, step, scale, peak, total, output, begin, clear,
             kept, rate, dim, block_k, block_d, False, causal, precision, widen,
         )  # fmt: skip
-        peak, total, output = fold_kept(
-            queries, k + here, v + here, rows, step, scale, peak, total, output, clear, end,
-            kept, rate, dim, block_k, block_d, True, causal, precision, widen,
-        )  # fmt: skip
+        if not aligned:
+            peak, total, output = fold_kept(
+                queries, k + here, v + here, rows, step, scale, peak, total, output, clear, end,
+                kept, rate, dim, block_k, block_d, True, causal, precision, widen,
+            )  # fmt: skip
     return peak, total, output
 
 
@@ -150,6 +152,7 @@ def dilated_attention(
     block_q: tl.constexpr,
     block_k: tl.constexpr,
     block_d: tl.constexpr,
+    aligned: tl.constexpr,
     causal: tl.constexpr,
     precision: tl.constexpr,
     widen: tl.constexpr,
@@ -157,7 +160,8 @@ def dilated_attention(
     """Write the output, and the log-sum-exp in float32, for arrays stored as (batch, position, head, dim).
 
     ``scale`` is in powers of two; ``period`` divides the sequence; ``modulo`` is the rule of the heads' offsets. Rows
-    that no branch keeps get 0 and minus infinity. ``widen`` multiplies in float32, for Triton's interpreter.
+    that no branch keeps get 0 and minus infinity. Where all is ``aligned``, tiles end with segments and nothing is
+    masked. ``widen`` multiplies in float32, for Triton's interpreter.
     """
     blocks = tl.cdiv(sequence // period, block_q)
     program = tl.program_id(0)
@@ -183,7 +187,7 @@ def dilated_attention(
         peak, total, output = fold_branch(
             queries, k, v, rows, first, last, batch * sequence, key_head, scale, peak, total, output,
             segments[branch], rates[branch], key_heads, modulo,
-            dim, block_k, block_d, causal, precision, widen,
+            dim, block_k, block_d, aligned, causal, precision, widen,
         )  # fmt: skip
     total = tl.where(total == 0.0, 1.0, total)
     tl.store(out + at, (output / total[:, None]).to(out.dtype.element_ty), mask=inside)
