@@ -1,0 +1,168 @@
+"""The further tables: memory, arithmetic, energy, whether it is right, and how predictions fared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.page import Table, Text
+from assay.experiments.scaling.numbers import Known
+from assay.experiments.scaling.shapes import words
+from assay.experiments.scaling.tables import TONES, columns, name_of
+from assay.experiments.scaling.written import rate_cell, ratio_cell, small_cell, time_cell
+
+if TYPE_CHECKING:
+    from assay.core.page import Cell, Element, Tone
+    from assay.experiments.scaling.analysis import Analysis
+    from assay.experiments.scaling.forecast import Score
+    from assay.experiments.scaling.options import ScalingOptions
+
+OUTCOMES = {
+    "within": "within the prediction",
+    "faster": "faster than predicted",
+    "slower": "slower than predicted",
+    "unknown": "not known",
+}
+
+
+def truth_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the errors of forward and gradients, before anything was timed, and what came against what must."""
+    rows: list[tuple[Cell, ...]] = []
+    for each in found.all:
+        if each.facts is None:
+            continue
+        facts = each.facts
+        for name, check in facts.checks.items():
+            what = "forward" if name == "forward" else "forward and gradients" if options.is_attention else "result"
+            rows.append(
+                (
+                    name_of(options, each),
+                    what,
+                    f"{check.error:.2g}",
+                    f"{check.tolerance:.2g}",
+                    check.measure,
+                    None if facts.received_bytes is None else f"{facts.received_bytes:.0f}",
+                    None if facts.expected_bytes is None else f"{facts.expected_bytes:.0f}",
+                )
+            )
+    if not rows:
+        return []
+    head = columns("shape", "what", "error", "at most", "measure", "bytes received", "bytes by formula")
+    return [
+        Table(
+            title="Errors against a float64 reference, before anything was timed",
+            columns=tuple(c.model_copy(update={"numeric": c.title not in {"shape", "what", "measure"}}) for c in head),
+            rows=tuple(rows),
+            note="The worst of all ranks. A result that is wrong is not timed. Bytes: of all ranks, in one call.",
+        )
+    ]
+
+
+def memory_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the most that each rank held."""
+    on_gpu = options.kind == "cuda"
+    rows: list[tuple[Cell, ...]] = []
+    for each in found.all:
+        for memory in each.facts.memory if each.facts is not None else ():
+            gpu = (memory.allocated_mib, memory.reserved_mib, memory.device_mib) if on_gpu else ()
+            rows.append((name_of(options, each), memory.rank, memory.device, *gpu, memory.process_mib))
+    if not rows:
+        return []
+    titles = ("allocated, MiB", "reserved, MiB", "in use by NVML, MiB") if on_gpu else ()
+    head = columns("shape", "rank", "device", *titles, "process, MiB")
+    note = "Process: the most that its host memory held, all subjects of the trial and the check included."
+    if on_gpu:
+        note += (
+            " Allocated and reserved: the allocator's peaks in one call. NVML: of the whole device, whoever uses it."
+        )
+    return [
+        Table(
+            title="Peak memory of each rank",
+            columns=tuple(c.model_copy(update={"numeric": c.title not in {"shape", "device"}}) for c in head),
+            rows=tuple(rows),
+            note=note,
+        )
+    ]
+
+
+def arithmetic_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return operations a second, how much of what is possible that is, and whether any is done twice."""
+    known = [each for each in found.all if each.facts is not None and each["tflops"].estimate is not None]
+    if not known:
+        return []
+    rows = tuple(
+        (
+            name_of(options, each),
+            rate_cell(_per_s(each["tflops"])),
+            ratio_cell(each["mfu_matmul"]),
+            ratio_cell(each["mfu_datasheet"]),
+            each.facts.flop_inflation if each.facts is not None else None,
+            each.facts.byte_inflation if each.facts is not None else None,
+        )
+        for each in known
+    )
+    reasons = dict.fromkeys(known[0][name].reason for name in ("mfu_matmul", "mfu_datasheet"))
+    why = "; ".join(reason for reason in reasons if reason)
+    return [
+        Table(
+            title="Arithmetic",
+            columns=columns(
+                "shape", "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least", "bytes over least"
+            ),
+            rows=rows,
+            note=(
+                "FLOP/s: least operations of forward and backward, all ranks. A dash for bytes: nothing need be sent. "
+                + (f"Not known: {why}." if why else "")
+            ).strip(),
+        )
+    ]
+
+
+def _per_s(tflops: Known) -> Known:
+    estimate = tflops.estimate
+    if estimate is None:
+        return tflops
+    ends = {end: None if (v := getattr(estimate, end)) is None else v * 1e12 for end in ("low", "high")}
+    return Known(estimate.model_copy(update={"value": estimate.value * 1e12, **ends}))
+
+
+def energy_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the energy of one token."""
+    known = [each for each in found.all if each["energy_per_token"].estimate is not None]
+    if known:
+        unit = "J a token" if options.is_attention else "J a call"
+        rows = tuple((name_of(options, each), small_cell(each["energy_per_token"], "J")) for each in known)
+        method = known[0]["energy_per_token"].estimate
+        note = None if method is None else f"{method.method}."
+        return [Table(title=f"Energy, {unit}", columns=columns("shape", "energy"), rows=rows, note=note)]
+    reason = next((each["energy_per_token"].reason for each in found.all), None)
+    return [Text(text=f"Energy of a token: {reason}.")] if reason else []
+
+
+def prediction_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return what was predicted beside what was measured."""
+    if not found.scores:
+        return []
+    tones: dict[str, Tone] = {"within": "good", "unknown": "unsure"}
+    assumed = dict.fromkeys(said for score in found.scores for said in score.predicted.assumptions)
+    return [
+        Table(
+            title="What was predicted before it was measured",
+            columns=columns("shape", "predicted", "measured", "error", "outcome"),
+            rows=tuple(_scored(options, score) for score in found.scores),
+            tones=tuple(tones.get(score.outcome, TONES["no"]) for score in found.scores),
+            note=" ".join(assumed),
+        )
+    ]
+
+
+def _scored(options: ScalingOptions, score: Score) -> tuple[Cell, ...]:
+    predicted = score.predicted.time_s
+    ends = {end: None if (v := getattr(predicted, end)) is None else v * 1e6 for end in ("low", "high")}
+    in_us = Known(predicted.model_copy(update={"value": predicted.value * 1e6, **ends}))
+    return (
+        words(score.shape, is_attention=options.is_attention),
+        time_cell(in_us),
+        time_cell(score.measured),
+        None if score.error is None else f"{score.error:+.0%}",
+        OUTCOMES[score.outcome],
+    )

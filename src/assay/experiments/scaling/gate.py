@@ -1,0 +1,53 @@
+"""Whether every shape is as efficient as was asked for, by its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.experiments.scaling.shapes import words
+from assay.experiments.scaling.written import share
+
+if TYPE_CHECKING:
+    from assay.core.results import Verdict
+    from assay.experiments.scaling.analysis import Analysis
+    from assay.experiments.scaling.numbers import Known
+    from assay.experiments.scaling.options import ScalingOptions
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The answer: no only where all of an interval lies below; yes where all of every interval lies above."""
+
+    verdict: Verdict
+    sentence: str
+
+
+def judge(efficiency: Known, least: float) -> Verdict:
+    """Return whether an efficiency is at least so much; without an interval nothing is sure."""
+    if efficiency.ends is None:
+        return "unsure"
+    low, high = efficiency.ends
+    return "no" if high < least else "yes" if low >= least else "unsure"
+
+
+def gate(options: ScalingOptions, found: Analysis) -> Gate | None:
+    """Return the gate's answer; null where none was asked for."""
+    least = options.min_efficiency
+    if least is None:
+        return None
+    asked = f"an efficiency of at least {least:.0%}"
+    if not found.scaled:
+        return Gate("unsure", f"Unsure of {asked}: nothing was measured with more than one rank.")
+    by_verdict: dict[str, list[str]] = {"no": [], "unsure": [], "yes": []}
+    for each in found.scaled:
+        known = each["efficiency"]
+        said = share(known) if known.value is not None else (known.reason or "not measured")
+        why = "" if known.value is None or known.ends is not None else ", without an interval"
+        told = f"{words(each.shape, is_attention=options.is_attention)}: {said}{why}"
+        by_verdict[judge(known, least)].append(told)
+    if by_verdict["no"]:
+        return Gate("no", f"Below {asked}: {'; '.join(by_verdict['no'])}.")
+    if by_verdict["unsure"]:
+        return Gate("unsure", f"Unsure of {asked}: {'; '.join(by_verdict['unsure'])}.")
+    return Gate("yes", f"Every shape has {asked}.")

@@ -1,0 +1,114 @@
+"""The answer in one sentence: what more ranks really buy here, and what limits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.units import format_time
+from assay.experiments.scaling.numbers import SPLIT
+from assay.experiments.scaling.shapes import words
+from assay.experiments.scaling.written import rate_cell, share, times
+
+if TYPE_CHECKING:
+    from assay.experiments.scaling.analysis import Analysis, Scaled
+    from assay.experiments.scaling.options import ScalingOptions
+
+LITTLE = 0.98
+"""A factor above this loses so little that it limits nothing."""
+
+LIMITS = {
+    "split_shard": "a share takes longer than its part of the whole",
+    "split_contention": "side by side a rank computes slower than alone",
+    "split_balance": "ranks wait for the slowest",
+    "split_exposed": "communication is not hidden behind computing",
+    "split_rest": "computing and transfers hinder each other",
+}
+
+
+def headline(options: ScalingOptions, found: Analysis) -> str:
+    """Return the answer."""
+    if not found.measured:
+        return _of_one(options, found)
+    main = largest(found)
+    parts = [f"{_buys(options, main)}; {_limit(main)}", *_elsewhere(found, main), *_doubts(options, found)]
+    return f"{'. '.join(parts)}."
+
+
+def largest(found: Analysis) -> Scaled:
+    """Return the shape that the answer is about: most ranks, the largest ring, the longest sequence."""
+    return max(found.measured, key=lambda each: (each.shape.world, each.shape.ring, each.shape.sequence))
+
+
+def who(options: ScalingOptions, scaled: Scaled) -> str:
+    """Name a shape's ranks by what they run on."""
+    world = scaled.shape.world
+    own = options.kind == "cuda" and len(options.devices) >= world
+    said = f"{world} GPUs" if own else f"{world} ranks"
+    if options.kind == "cuda" and not own:
+        said += f" on {len(options.devices)} GPU{'' if len(options.devices) == 1 else 's'}"
+    if not options.is_attention:
+        return said
+    if scaled.shape.ring == 1:
+        return f"{said}, each with sequences of its own,"
+    return f"{said} in {'one ring' if scaled.shape.rings == 1 else f'{scaled.shape.rings} rings'}"
+
+
+def _buys(options: ScalingOptions, scaled: Scaled) -> str:
+    weak = options.mode == "weak" and options.is_attention
+    at = f" at {scaled.shape.sequence} tokens{' a rank' if weak else ''}" if scaled.shape.sequence else ""
+    done = f"{who(options, scaled)} get through {times(scaled['speedup'])} as much as one{at}"
+    return f"{done}, an efficiency of {share(scaled['efficiency'])}"
+
+
+def _limit(scaled: Scaled) -> str:
+    """Say what is lost most."""
+    factors = {name: scaled[name] for name in SPLIT if scaled[name].value is not None}
+    if not factors:
+        return f"what limits it is not known: {next(scaled[name].reason for name in SPLIT)}"
+    worst = min(factors, key=lambda name: factors[name].value or 1.0)
+    value, ends = factors[worst].value or 1.0, factors[worst].ends
+    if value >= LITTLE:
+        return "little is lost anywhere"
+    said = f"most is lost to {SPLIT[worst]} (×{value:.2f}): {LIMITS[worst]}"
+    return said if ends is None or ends[1] < 1 else f"perhaps {said}"
+
+
+def _elsewhere(found: Analysis, main: Scaled) -> list[str]:
+    """Say how it is at the other sequences."""
+    shape = main.shape
+    others = [
+        each
+        for each in found.measured
+        if (each.shape.world, each.shape.ring) == (shape.world, shape.ring) and each.shape != shape
+    ]
+    told = [f"{share(each['efficiency'])} at {each.shape.sequence}" for each in others[:2]]
+    return [f"It is {' and '.join(told)}"] if told else []
+
+
+def _doubts(options: ScalingOptions, found: Analysis) -> list[str]:
+    bare = sum(each["efficiency"].ends is None for each in found.measured)
+    missing = [each for each in found.all if each.status not in {"ok", None}]
+    said = []
+    if bare:
+        more = "more --benchmark-runs, or --repeat 3, give one"
+        said.append(f"{'It has' if bare == 1 else f'{bare} shapes have'} no interval; {more}")
+    if missing:
+        names = [words(each.shape, is_attention=options.is_attention) for each in missing]
+        said.append(f"Not measured: {'; '.join(names[:3])}{' and more' if len(names) > 3 else ''}")
+    return said
+
+
+def _of_one(options: ScalingOptions, found: Analysis) -> str:
+    """Say what one rank does, where nothing could be held against it."""
+    known = [each for each in found.alone if each["time"].value is not None]
+    if not known:
+        return "Nothing could be measured."
+    last = known[-1]
+    unit = "tokens/s" if options.is_attention else "calls/s"
+    at = f" at {last.shape.sequence} tokens" if last.shape.sequence else ""
+    took = format_time(last["time"].value or 0.0)
+    done = f"One rank gets through {rate_cell(last['throughput'])} {unit}{at}, in {took} a call"
+    if not found.scaled:
+        return f"{done}; what more ranks buy was not asked: `--nproc 2` does."
+    why = next((each.reason or each["efficiency"].reason for each in found.scaled), None)
+    return f"{done}; what more ranks buy could not be measured: {why}."

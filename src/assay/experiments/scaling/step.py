@@ -1,0 +1,44 @@
+"""What to measure next: the blocks in order, each shape of several ranks with what is predicted of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.plan import Done
+from assay.experiments.scaling.forecast import as_numbers, forecast
+from assay.experiments.scaling.plan import blocks, planned
+from assay.experiments.scaling.timings import laid_out
+
+if TYPE_CHECKING:
+    from assay.core.plan import Block
+    from assay.experiments.scaling.options import ScalingOptions
+    from assay.store.records import Records
+
+
+def step(options: ScalingOptions, records: Records) -> Block | Done:
+    """Return the next block that has not been measured; the same records give the same answer."""
+    measured = {record.block for record in records}
+    left = [block for block in blocks(options) if block.name not in measured]
+    if not left:
+        return Done(why=f"all {len(measured)} blocks are measured")
+    return left[0].model_copy(
+        update={"left_s": left_s(left, records), "prediction": prediction(options, left[0], records)}
+    )
+
+
+def prediction(options: ScalingOptions, block: Block, records: Records) -> dict[str, float] | None:
+    """Return what is predicted of a block of several ranks; null without a link."""
+    if options.link is None:
+        return None
+    ids = {trial.id for trial in block.trials}
+    plan = next(each for each in planned(options) if each.trial.id in ids)
+    if plan.shape.world == 1:
+        return None
+    predicted = forecast(options, laid_out(options, records), plan.shape, plan.repeat)
+    return None if predicted is None else as_numbers(predicted, options, plan.shape)
+
+
+def left_s(left: list[Block], records: Records) -> float | None:
+    """Return how long the rest takes if no trial takes longer than the longest so far; null before the first."""
+    longest_s = max(((r.window.end_ns - r.window.start_ns) / 1e9 for r in records), default=None)
+    return None if longest_s is None else longest_s * sum(len(block.trials) for block in left)

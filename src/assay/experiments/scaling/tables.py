@@ -1,0 +1,155 @@
+"""The tables of the answer: what more ranks buy, where the efficiency goes, what communication costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.page import Column, Table, Text
+from assay.experiments.scaling.findings import EXPECTED
+from assay.experiments.scaling.gate import gate, judge
+from assay.experiments.scaling.numbers import SPLIT
+from assay.experiments.scaling.shapes import skipped, words
+from assay.experiments.scaling.written import (
+    bytes_cell,
+    factor_cell,
+    percent_cell,
+    rate_cell,
+    ratio_cell,
+    time_cell,
+)
+
+if TYPE_CHECKING:
+    from assay.core.page import Cell, Element, Tone
+    from assay.experiments.scaling.analysis import Analysis, Scaled
+    from assay.experiments.scaling.options import ScalingOptions
+
+TONES: dict[str, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
+
+
+def columns(first: str, *numbers: str) -> tuple[Column, ...]:
+    """Return a column of words and columns of numbers."""
+    return (Column(title=first), *(Column(title=title, numeric=True) for title in numbers))
+
+
+def name_of(options: ScalingOptions, each: Scaled) -> str:
+    """Name a shape so that its row can be told from all others."""
+    return words(each.shape, is_attention=options.is_attention)
+
+
+def how_sure(options: ScalingOptions) -> str:
+    """Say what intervals are of."""
+    if options.repeat > 1:
+        return f"95 % intervals over {options.repeat} repeats, each started afresh (Student's t)."
+    return "95 % intervals within one start of each, which say nothing of the next start; --repeat 3 gives those."
+
+
+def buys_table(options: ScalingOptions, found: Analysis) -> Table:
+    """Return the answer: time, throughput, speedup and efficiency of every shape."""
+    least = options.min_efficiency or EXPECTED
+    unit = "tokens/s" if options.is_attention else "calls/s"
+    rows: list[tuple[Cell, ...]] = []
+    tones: list[Tone] = []
+    for each in found.all:
+        if each.facts is None:
+            rows.append((name_of(options, each), each.status or "not yet measured", None, None, None))
+            tones.append("bad" if each.status == "failed" else "unsure")
+            continue
+        several = each.shape.world > 1
+        rows.append(
+            (
+                name_of(options, each),
+                time_cell(each["time"]),
+                rate_cell(each["throughput"]),
+                ratio_cell(each["speedup"]),
+                percent_cell(each["efficiency"]),
+            )
+        )
+        tones.append(TONES[judge(each["efficiency"], least)] if several else "plain")
+    passes = ", forward and backward" if options.is_attention else ""
+    return Table(
+        title=f"What more ranks buy, {options.mode} scaling: {options.subject.label}",
+        columns=columns("shape", "time", unit, "speedup", "efficiency"),
+        rows=tuple(rows),
+        tones=tuple(tones),
+        note=(
+            f"Time: median over iterations of the slowest rank{passes}. Speedup: {unit} over one rank's; efficiency: "
+            f"speedup over ranks. {how_sure(options)} Marked against an efficiency of {least:.0%}."
+        ),
+    )
+
+
+def split_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the factors of each efficiency."""
+    known = [each for each in found.measured if each["split_shard"].estimate is not None]
+    if not known:
+        return []
+    rows = tuple(
+        (name_of(options, each), percent_cell(each["efficiency"]), *(factor_cell(each[name]) for name in SPLIT))
+        for each in known
+    )
+    return [
+        Table(
+            title="Where the efficiency goes: its factors",
+            columns=columns("shape", "efficiency", "shards", "contention", "balance", "exposed", "rest"),
+            rows=rows,
+            note=(
+                "Their product is the efficiency. Shards: a rank's share computed alone, against the whole computed "
+                "alone over the ranks of a ring. Contention: that share alone, against the same beside neighbours. "
+                "Balance: mean computing, against the slowest rank's. Exposed: computing, against computing and the "
+                "transfers that are not hidden. Rest: those two, against the time."
+            ),
+        )
+    ]
+
+
+def communication_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the three runs of one plan: all of it, computing only, transfers only; and what crossed the ranks."""
+    sent = [each for each in found.scaled if each["communication"].estimate is not None]
+    silent = [each for each in found.scaled if each.facts is not None and each not in sent]
+    elements: list[Element] = []
+    if sent:
+        rows = tuple(
+            (
+                name_of(options, each),
+                time_cell(each["time"]),
+                time_cell(each["compute"]),
+                time_cell(each["communication"]),
+                time_cell(each["exposed"]),
+                percent_cell(each["exposed_share"]),
+                percent_cell(each["overlap"]),
+                bytes_cell(each.facts.received_bytes if each.facts is not None else None),
+            )
+            for each in sent
+        )
+        titles = ("all", "computing only", "transfers only", "exposed", "of the time", "hidden", "received")
+        elements.append(
+            Table(
+                title="Three runs of one plan",
+                columns=columns("shape", *titles),
+                rows=rows,
+                note=(
+                    "Each the median over iterations of its slowest rank, taken in turns in one process. Exposed: all "
+                    "less computing only. Hidden: the share of the transfers that is not exposed; below 0 % both "
+                    "together take longer than one after the other. Received: by all ranks together in one call."
+                ),
+            )
+        )
+    reasons = dict.fromkeys(f"{name_of(options, each)}: {each['communication'].reason}" for each in silent)
+    return [*elements, *(Text(text=f"{reason}.") for reason in reasons)]
+
+
+def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the gate's answer, what was skipped, and what crowds the cores."""
+    said: list[Element] = []
+    answer = gate(options, found)
+    if answer is not None:
+        said.append(Text(text=answer.sentence, tone=TONES[answer.verdict]))
+    said += [Text(text=f"Skipped: {each.said}") for each in skipped(options)]
+    most = max(options.worlds)
+    if most > len(options.devices):
+        what, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")
+        there = f"{len(options.devices)} {what if len(options.devices) == 1 else several}"
+        said.append(Text(text=f"{most} ranks share {there}: efficiency counts ranks, not devices.", tone="unsure"))
+    if options.link is None and options.is_attention and found.scaled:
+        said.append(Text(text="Nothing was predicted before it was measured, as no --link says what transfers take."))
+    return said
