@@ -144,6 +144,7 @@ class Walk:
         outcome = self.launcher.measure(trial, attempt)
         seen = self.monitoring.end(trial, outcome) if self.monitoring is not None else Seen()
         series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
+        self.folder.keep_files(outcome.traces)
         record = _record(trial, outcome, seen, self.launcher.machine)
         record = record.model_copy(update={"attempt": attempt, "take": take, "series": series})
         self.folder.keep(record)

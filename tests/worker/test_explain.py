@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import MachineCannot, TrialFailed
-from assay.worker.main import explain
+from assay.worker.explain import explain
 
 
 def test_pytorch_out_of_gpu_memory_is_out_of_memory() -> None:
@@ -38,3 +38,29 @@ def test_other_errors_are_named_and_put_on_one_line() -> None:
     assert explain(ValueError("a\n  b")).reason == "ValueError: a b"
     assert explain(ValueError()).reason == "ValueError"
     assert len(explain(ValueError("x" * 5000)).reason) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:40511",
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:454] writev [127.0.0.1]:7: Connection reset by peer",
+        "NCCL error: remote process exited or there was a network error, NCCL version 2.27.3",
+        "[1] is setting up NCCL communicator: Connection was likely closed. Did the remote server shutdown or crash?",
+    ],
+)
+def test_what_a_rank_sees_when_another_is_gone_is_told_as_such(text: str) -> None:
+    said = explain(RuntimeError(text))
+    assert said.by_another
+    assert said.reason == f"RuntimeError: {text}"
+
+
+def test_a_failure_of_its_own_is_not_laid_at_anothers_door() -> None:
+    assert not explain(ValueError("the moon is in the wrong phase")).by_another
+    assert not explain(MemoryError("cannot allocate 1 TiB")).by_another
+    assert not explain(TrialFailed("wrong")).by_another
+
+
+@pytest.mark.parametrize("text", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"])
+def test_memory_that_ran_out_under_another_name_is_out_of_memory(text: str) -> None:
+    assert explain(RuntimeError(text)).reason == f"out of memory: {text}"

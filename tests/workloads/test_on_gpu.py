@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import MachineCannot
-from assay.worker.main import explain
+from assay.worker.explain import explain
 from assay.workloads import registry
 from assay.workloads.torch_common import DTYPES
 from assay.workloads.triton_common import DTYPES as TRITON_DTYPES

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 from assay.core.results import Evidence, Tuning
-from assay.launch.handle import Answer, Failure, failures, gather
+from assay.launch.cause import by_cause
+from assay.launch.handle import Answer, Failure, gather
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Starter(Protocol):
 
 @dataclass(eq=False)
 class Trouble(Exception):
-    """Some workers of a crew failed; the rest of the crew is of no use to this trial."""
+    """Some workers of a crew failed, the one that caused it first; the rest is of no use to this trial."""
 
     failures: tuple[Failure, ...]
     tail: str | None
@@ -75,6 +77,8 @@ class Crew:
         self.series: list[RawSeries] = []
         self.tunings: list[Tuning] = []
         self.evidence: list[Evidence] = []
+        self.traces: dict[tuple[str, int], bytes] = {}
+        self.notes: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -112,10 +116,10 @@ class Crew:
         return answers
 
     def fail_on(self, answers: Answers) -> None:
-        """Raise the trouble in some answers, with the end of what the first troubled worker printed."""
-        found = failures(answers)
+        """Raise the trouble in some answers, its cause first, with the end of what that worker printed."""
+        found = by_cause(answer for answer in answers.values() if isinstance(answer, Failure))
         if found:
-            first = next(key for key, answer in answers.items() if isinstance(answer, Failure))
+            first = next(key for key, answer in answers.items() if answer is found[0])
             raise Trouble(tuple(found), self.handles[first].tail())
 
     def keep_tunings(self, answers: Answers) -> None:
@@ -136,6 +140,19 @@ class Crew:
             if isinstance(answer, Answer) and isinstance(answer.message, say.Finished):
                 self.evidence.append(self._evidence(handle, answer.message))
 
+    @property
+    def named_traces(self) -> dict[str, bytes]:
+        """The traces by where they are kept within the run folder."""
+        named = {self._trace_name(key): trace for key, trace in self.traces.items()}
+        return {name: trace for name, trace in named.items() if name is not None}
+
+    def _trace_name(self, key: tuple[str, int]) -> str | None:
+        role, rank = key
+        if not self.traces.get(key):
+            return None
+        among = "" if len(self.timed) == 1 else "-" + re.sub(r"[^\w.-]", "_", role)
+        return f"traces/{self.trial.id}{among}-rank{rank}.json"
+
     def _evidence(self, handle: Handle, said: say.Finished) -> Evidence:
         seat, role = handle.seat, handle.seat.role
         load = self.held.get(seat.key)
@@ -152,5 +169,6 @@ class Crew:
             load_cpu_s=load.cpu_s if load else None,
             thread_limit=self.threads.get(seat.key),
             log=handle.log,
+            trace=self._trace_name(seat.key),
             **said.model_dump(exclude={"kind"}),
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from assay.core.plan import Role
     from assay.core.values import Value
@@ -21,11 +21,19 @@ AFTER_A_RANK_FAILED_S = 3.0
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a worker gave no answer, in words; ``refused`` when the machine cannot, rather than the work failing."""
+    """Why a worker gave no answer, in words.
+
+    Attributes:
+        who: The worker.
+        reason: Why.
+        refused: The machine cannot, rather than the work failing.
+        by_another: It is what the end of another one does to it.
+    """
 
     who: str
     reason: str
     refused: bool = False
+    by_another: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,7 @@ def gather(
     """
     answers: Answers = {}
     deadline = time.monotonic() + within_s
-    late = f"no answer within {within_s:.0f} s while {doing}; it was ended"
+    late = Failure("", f"no answer within {within_s:.0f} s while {doing}; it was ended")
     with selectors.DefaultSelector() as selector:
         waiting = {handle.seat.key: handle for handle in handles}
         for handle in (*waiting.values(), *beside):
@@ -125,12 +133,12 @@ def gather(
                     waiting.pop(handle.seat.key, None)
                 if isinstance(answer, Failure) and (handle.seat.role.ranks > 1 or not owes):
                     deadline = min(deadline, time.monotonic() + (AFTER_A_RANK_FAILED_S if owes else 0.0))
-                    late = f"it was ended, as {handle.seat.name} had failed"
+                    late = Failure("", f"it was ended, as {handle.seat.name} had failed", by_another=True)
             if time.monotonic() >= deadline and not events:
                 break
     for key, handle in waiting.items():
         handle.stop()
-        answers[key] = Failure(handle.seat.name, late)
+        answers[key] = replace(late, who=handle.seat.name)
     return answers
 
 
@@ -153,13 +161,9 @@ def _read(handle: Handle, expected: type[Value]) -> Answer | Failure | None:
     if frame is None:
         return None
     if isinstance(frame.message, say.Failed):
-        return Failure(handle.seat.name, frame.message.reason, frame.message.refused)
+        said = frame.message
+        return Failure(handle.seat.name, said.reason, said.refused, said.by_another)
     if not isinstance(frame.message, expected):
         handle.stop()
         return Failure(handle.seat.name, f"it said {frame.message.kind!r} out of turn")
     return Answer(frame.message, frame.payload, time.perf_counter_ns())
-
-
-def failures(answers: Mapping[tuple[str, int], Answer | Failure]) -> list[Failure]:
-    """Return those that gave no answer."""
-    return [answer for answer in answers.values() if isinstance(answer, Failure)]

@@ -26,7 +26,7 @@ class RawSeries:
 
 @dataclass
 class Outcome:
-    """A trial's samples, tunings and evidence, or why there are none."""
+    """A trial's samples, tunings and evidence, or why there are none; traces by their place in the run folder."""
 
     start_ns: int
     end_ns: int
@@ -37,6 +37,7 @@ class Outcome:
     series: list[RawSeries] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    traces: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     disturbance: Disturbance | None = None
     gpus_before: tuple[GpuMoment, ...] = ()

@@ -7,15 +7,14 @@ alone      A ▓▓▓▓▓▓▓▓          together   A ▓▓▓▓▓▓�
 
 from __future__ import annotations
 
-import statistics
 import time
-from array import array
 from typing import TYPE_CHECKING
 
 from assay.launch.handle import Answer, gather
 from assay.launch.loads import raise_load, release
 from assay.launch.outcome import RawSeries
 from assay.launch.tuning import tune
+from assay.timing.wall import MOST_SAMPLES
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
@@ -93,15 +92,16 @@ def _calibrated(crew: Crew, handles: list[Handle], share_s: float) -> say.TakeBl
     begin = time.perf_counter_ns()
     answers = _take(crew, handles, first, keep=False)
     spent_s = (time.perf_counter_ns() - begin) / 1e9
-    slowest_us = max(_median_us(answer.payload) for answer in answers.values() if isinstance(answer, Answer))
-    samples = max(1, int((share_s - spent_s) * 1e6 / slowest_us))
+    round_s = max(_round_s(answer.message) for answer in answers.values() if isinstance(answer, Answer))
+    samples = max(1, min(MOST_SAMPLES, int((share_s - spent_s) / round_s)))
     return _order(crew, share_s).model_copy(update={"samples": samples, "duration_s": None})
 
 
-def _median_us(payload: bytes) -> float:
-    samples = array("d")
-    samples.frombytes(payload[: 8 * CALIBRATION_SAMPLES])
-    return max(statistics.median(samples), 1e-3)
+def _round_s(done: say.Message) -> float:
+    """Return how long a round took that samples every subject once, with all that is done between samples."""
+    if not isinstance(done, say.BlockDone):
+        raise say.Garbled(f"a calibration gave {done.kind!r}")
+    return max((done.end_ns - done.start_ns) / CALIBRATION_SAMPLES / 1e9, 1e-9)
 
 
 def _together(crew: Crew, share_s: float) -> None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from assay.isolation.allot import allot
 from assay.launch import schedules
 from assay.launch.budget import Shares, share_out
+from assay.launch.cause import all_refused
 from assay.launch.crew import Crew, Errand, Trouble
 from assay.launch.handle import Answer, Seat
 from assay.launch.outcome import Outcome
 from assay.launch.ranks import free_port
+from assay.launch.tracing import trace
 from assay.launch.watch import Watch
 from assay.worker import protocol as say
 
@@ -62,7 +64,7 @@ class Launcher:
             outcome.notes.extend(f"meanwhile {complaint}" for complaint in outcome.disturbance.complaints)
         except Trouble as trouble:
             first = trouble.failures[0]
-            outcome.status = "refused" if all(f.refused for f in trouble.failures) else "failed"
+            outcome.status = "refused" if all_refused(trouble.failures) else "failed"
             outcome.reason = f"{first.who}: {first.reason}"
             outcome.stderr_tail = trouble.tail
         outcome.end_ns = time.perf_counter_ns()
@@ -84,11 +86,14 @@ class Launcher:
                 shares = shares or shares_of(trial, setup_s=setup_s)
                 try:
                     schedules.run(crew, shares.share_s)
+                    trace(crew)
                     crew.finish()
                 finally:
                     outcome.series.extend(crew.series)
                     outcome.tunings.extend(crew.tunings)
                     outcome.evidence.extend(crew.evidence)
+                    outcome.notes.extend(crew.notes)
+                    outcome.traces.update(crew.named_traces)
             restart += 1
         if restart < trial.restarts:
             outcome.notes.append(

@@ -150,12 +150,12 @@ class RunFolder:
         """Append a record; from here on it survives whatever happens."""
         append_line(self.path / "records.jsonl", record.model_dump_json())
 
-    def keep_files(self, files: Mapping[str, str]) -> None:
-        """Write files that an experiment leaves beside its findings, by their paths within the folder."""
-        for name, text in files.items():
+    def keep_files(self, files: Mapping[str, str | bytes]) -> None:
+        """Write files that an experiment or a trial leaves, by their paths within the folder."""
+        for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(path, text.encode())
+            replace_atomically(path, content.encode() if isinstance(content, str) else content)
 
     def keep_findings(self, findings: Findings) -> None:
         """Write ``findings.json``."""

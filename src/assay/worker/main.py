@@ -10,14 +10,16 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.errors import AssayError, BadInput
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.core.plan import HOST
 from assay.isolation.bind import Held, bind
 from assay.worker import protocol as say
 from assay.worker import subjects
 from assay.worker.evidence import cpu_seconds, evidence, still_held
+from assay.worker.explain import explain
 from assay.worker.timer import Timer, deeper
+from assay.worker.tracing import traced
 from assay.worker.tuning import tuned
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Worker:
                     self._block(message)
                 case say.Tune():
                     self._tune(message)
+                case say.Trace():
+                    self._trace()
                 case say.Hold():
                     self._hold(announce=True)
                 case say.Finish():
@@ -89,6 +93,11 @@ class Worker:
         self._line.send(tuned(self._told, device=workplace(self._told), seed=message.seed))
         if message.hold:
             self._hold(announce=False)
+
+    def _trace(self) -> None:
+        if self._told is None:
+            raise say.Garbled("a worker was told to trace before it was prepared")
+        self._line.send(*traced(self._prepared, self._told.role.subjects))
 
     def _hold(self, *, announce: bool) -> None:
         """Run every subject in turn, untimed, some calls ahead of what is finished, until the parent says something."""
@@ -137,22 +146,6 @@ def _packed(stretch: Stretch) -> tuple[say.BlockDone, bytes]:
     )
     payload = b"".join(s.samples.tobytes() for s in stretch.series)
     return say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers), payload
-
-
-def explain(error: BaseException) -> say.Failed:
-    """Return a failure as one sentence."""
-    if isinstance(error, AssayError):
-        return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot))
-    text = " ".join(str(error).split())
-    if _is_out_of_memory(error, text):
-        return say.Failed(reason=f"out of memory: {text[:300] or type(error).__name__}")
-    return say.Failed(reason=f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__)
-
-
-def _is_out_of_memory(error: BaseException, text: str) -> bool:
-    """Return whether memory ran out: Python's, a GPU's as PyTorch says it, or the host's as PyTorch says it."""
-    names = {base.__name__ for base in type(error).__mro__}
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator: can't allocate memory" in text
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ from assay.timing.measure import measure
 from assay.timing.options import can_tell, options
 from assay.timing.subject import blamed
 from assay.worker import subjects
-from assay.worker.main import explain
+from assay.worker.explain import explain
 from assay.worker.wish import Begins, Timed, Unfulfilled, Wish
 
 if TYPE_CHECKING:

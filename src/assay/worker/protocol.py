@@ -1,4 +1,4 @@
-"""How parent and worker speak: prepare → ready → block(n or until) → tune → hold → finish.
+"""How parent and worker speak: prepare → ready → block(n or until) → tune → trace → hold → finish.
 
     parent                              worker
       │ ── Prepare ─────────────────────► │  bind, load the subjects, check them
@@ -7,6 +7,8 @@
       │ ◄──────────────────── BlockDone ──┤  with the samples; then holds the load, if asked
       │ ── Tune ────────────────────────► │  wait for the start, run the role's tuner
       │ ◄──────────────────────── Tuned ──┤  with what it found; then holds the load, if asked
+      │ ── Trace ───────────────────────► │  call every subject once under the profiler
+      │ ◄─────────────────────── Traced ──┤  with the trace
       │ ── Hold ────────────────────────► │  (a load role) run without being timed
       │ ◄────────────────────── Holding ──┤  after its first call
       │ ── Release ─────────────────────► │  end the load
@@ -15,7 +17,7 @@
       │ ◄───────────────────── Finished ──┤  with the evidence; then it ends
 
 Frames on a socket of their own, so that whatever user code prints harms nothing: two lengths, a JSON
-message, and raw float64 samples behind it.
+message, and raw float64 samples, or a trace, behind it.
 """
 
 from __future__ import annotations
@@ -76,6 +78,12 @@ class Tune(Value):
     seed: int = 0
 
 
+class Trace(Value):
+    """Make one call of each subject under the profiler."""
+
+    kind: Literal["trace"] = "trace"
+
+
 class Hold(Value):
     """Run without being timed until released."""
 
@@ -107,6 +115,7 @@ class Failed(Value):
     kind: Literal["failed"] = "failed"
     reason: str
     refused: bool = False
+    by_another: bool = Field(default=False, description="It is what a rank sees when another one is gone.")
 
 
 class SeriesHeader(Value):
@@ -141,6 +150,13 @@ class Tuned(Value):
     end_ns: int
     reason: str | None = None
     notes: tuple[str, ...] = ()
+
+
+class Traced(Value):
+    """The trace, behind this message; or why there is none."""
+
+    kind: Literal["traced"] = "traced"
+    reason: str | None = None
 
 
 class Holding(Value):
@@ -179,6 +195,7 @@ Message = Annotated[
     Prepare
     | TakeBlock
     | Tune
+    | Trace
     | Hold
     | Release
     | Finish
@@ -186,6 +203,7 @@ Message = Annotated[
     | Failed
     | BlockDone
     | Tuned
+    | Traced
     | Holding
     | Released
     | Finished,
