@@ -11,7 +11,7 @@ import click
 from assay.core.plan import Done
 from assay.core.units import format_span
 from assay.core.values import SCHEMA_VERSION
-from assay.launch.trial import placements_of
+from assay.launch.placing import placements_of
 from assay.reports.progress import describe
 from assay.store.records import Records
 

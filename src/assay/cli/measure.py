@@ -44,7 +44,7 @@ def begin(
     """Start a new run in a folder of its own; return the exit code. Ranks of a torchrun other than 0 serve it."""
     place = Torchrun.found()
     if place is not None and place.rank > 0:
-        return serve(place)
+        return serve(place, machine)
     home()
     plan = Plan(
         experiment=experiment.name,
@@ -77,7 +77,7 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
     """Measure what a run folder still lacks; what was measured is kept whatever happens."""
     place = Torchrun.found()
     if place is not None and place.rank > 0:
-        return serve(place)
+        return serve(place, machine)
     changed = differences(folder.machine, machine)
     if changed:
         raise MachineCannot(
@@ -89,7 +89,8 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
         raise MachineCannot(f"The folder {cwd}, from which this run was started, is gone.")
     try:
         with show.progress() as progress, _starter(place, folder.path, cwd) as starter:
-            found = run(experiment, folder, machine, Launcher(machine, starter), progress)
+            elsewhere = starter.machines if isinstance(starter, Hub) else {}
+            found = run(experiment, folder, machine, Launcher(machine, starter, elsewhere), progress)
             if isinstance(starter, Hub):
                 starter.exit_code = found.exit_code
     except Busy:

@@ -20,17 +20,19 @@ from assay.launch.wires import Bye, Ended, Hello, Start, Stop, Wire
 from assay.worker.rendezvous import look_up
 
 if TYPE_CHECKING:
+    from assay.machine.model import Machine
     from assay.worker.rendezvous import Torchrun
 
 HUB_GONE_EXIT_CODE = 4
 FATE_WITHIN_S = 0.5
 
 
-def serve(place: Torchrun) -> int:
+def serve(place: Torchrun, machine: Machine) -> int:
     """Serve the hub until it says bye or is gone; return the exit code for this process."""
     address, port, token = look_up(place).split()
     hub = Wire(_connect(address, int(port)))
-    hub.send(Hello(token=token, rank=place.rank, boot_id=boot_id()))
+    ours = machine if place.node > 0 and place.local_rank == 0 else None
+    hub.send(Hello(token=token, rank=place.rank, boot_id=boot_id(), node=place.node, machine=ours))
     with Guardian(), tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
         agent = _Agent(place, (address, int(port)), token, hub, Path(folder))
         try:
@@ -82,7 +84,12 @@ class _Agent:
         seat = Seat(order.role, order.rank, order.restart)
         errand = Errand(order.trial, order.attempt, seat, order.allotment, order.port)
         ranks = rank_environment(
-            order.rank, order.role.ranks, address=self._hub[0], port=order.port, local_rank=self._place.local_rank
+            order.rank,
+            order.role.ranks,
+            address=self._hub[0],
+            port=order.port,
+            local_rank=self._place.local_rank,
+            local_ranks=self._place.local_ranks(order.role.ranks),
         )
         worker = LocalWorker(errand, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
         line = _connect(*self._hub)

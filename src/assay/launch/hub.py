@@ -13,13 +13,13 @@ import socket
 import time
 from typing import TYPE_CHECKING, Self
 
-from assay.core.errors import MachineCannot
+from assay.core.errors import MachineCannot, Stopped
 from assay.core.processes import boot_id
 from assay.launch.local import LocalWorker
 from assay.launch.ranks import rank_environment
 from assay.launch.wires import Bye, Ended, Hello, Start, Stop, Wire
 from assay.worker import protocol as say
-from assay.worker.rendezvous import publish
+from assay.worker.rendezvous import open_store, own_address, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from assay.launch.crew import Errand
     from assay.launch.handle import Handle, Seat
+    from assay.machine.model import Machine
     from assay.worker.rendezvous import Torchrun
 
 MEET_WITHIN_S = 60.0
@@ -42,25 +43,43 @@ class Hub:
         self._cwd = cwd
         self._token = secrets.token_hex(16)
         self._agents: dict[int, Wire] = {}
-        self._boots: dict[int, str] = {}
+        self._address = place.address
         self._count = 0
+        self.machines: dict[int, Machine] = {}  # of the ranks on other nodes
         self.exit_code = 4
 
     def __enter__(self) -> Self:
         """Listen, tell the other ranks where, and wait until all are here."""
-        self._listener = socket.create_server(("", 0))
+        self._listener = _listening()
         self._listener.settimeout(MEET_WITHIN_S)
         port = self._listener.getsockname()[1]
-        self._store = publish(self._place, f"{self._place.address} {port} {self._token}", MEET_WITHIN_S)
+        try:
+            self._meet(port)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _meet(self, port: int) -> None:
+        self._store = open_store(self._place, MEET_WITHIN_S)
+        self._address = own_address(self._place, MEET_WITHIN_S)
+        publish(self._store, f"{self._address} {port} {self._token}")
+        nodes: dict[int, int] = {}
+        machines: dict[int, Machine] = {}
         while len(self._agents) < self._place.world_size - 1:
             wire, hello = self._accept(f"{len(self._agents) + 1} of {self._place.world_size} ranks came")
             self._agents[hello.rank] = wire
-            self._boots[hello.rank] = hello.boot_id
-        return self
+            nodes[hello.rank] = hello.node
+            if hello.machine is not None:
+                machines[hello.node] = hello.machine
+        self.machines = {rank: machines[node] for rank, node in nodes.items() if node in machines}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         for wire in self._agents.values():
             with contextlib.suppress(OSError):
                 wire.send(Bye(exit_code=self.exit_code))
@@ -73,7 +92,13 @@ class Hub:
         if errand.port is None or seat.rank == 0:
             ranks = {}
             if errand.port is not None:
-                ranks = rank_environment(0, seat.role.ranks, address=self._place.address, port=errand.port)
+                ranks = rank_environment(
+                    0,
+                    seat.role.ranks,
+                    address=self._address,
+                    port=errand.port,
+                    local_ranks=self._place.local_ranks(seat.role.ranks),
+                )
             return LocalWorker(errand, run_folder=self._run_folder, cwd=self._cwd, ranks=ranks)
         if seat.rank not in self._agents:
             raise MachineCannot(f"Rank {seat.rank} is asked for, but torchrun started {self._place.world_size}.")
@@ -83,18 +108,20 @@ class Hub:
         seat = errand.seat
         self._count += 1
         agent = self._agents[seat.rank]
-        agent.send(
-            Start(
-                worker=self._count,
-                trial=errand.trial,
-                attempt=errand.attempt,
-                role=seat.role,
-                rank=seat.rank,
-                restart=seat.restart,
-                allotment=errand.allotment,
-                port=port,
-            )
+        order = Start(
+            worker=self._count,
+            trial=errand.trial,
+            attempt=errand.attempt,
+            role=seat.role,
+            rank=seat.rank,
+            restart=seat.restart,
+            allotment=errand.allotment,
+            port=port,
         )
+        try:
+            agent.send(order)
+        except OSError:
+            raise Stopped(f"The process of rank {seat.rank} in this torchrun has ended") from None
         wire, hello = self._accept(f"rank {seat.rank} did not start its worker")
         return RemoteWorker(seat, agent, wire.socket, self._count, same_clock=hello.boot_id == boot_id())
 
@@ -113,6 +140,13 @@ class Hub:
                     sock.settimeout(None)
                     return wire, hello
             sock.close()
+
+
+def _listening() -> socket.socket:
+    """Return a socket that listens on every address of this machine."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
 
 
 class RemoteWorker:

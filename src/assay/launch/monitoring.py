@@ -14,7 +14,7 @@ from assay.core.durable import friendly_os_errors
 from assay.core.errors import AssayError
 from assay.isolation.targets import targets
 from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged
-from assay.launch.trial import placements_of
+from assay.launch.placing import placements_of
 from assay.monitor.choice import watched
 from assay.monitor.meanwhile import meanwhile
 from assay.monitor.options import WINDOWS_ENERGY_S, RecordingOptions

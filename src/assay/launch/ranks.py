@@ -16,14 +16,20 @@ def free_port() -> int:
 
 
 def rank_environment(
-    rank: int, ranks: int, *, address: str = "127.0.0.1", port: int, local_rank: int | None = None
+    rank: int,
+    ranks: int,
+    *,
+    address: str = "127.0.0.1",
+    port: int,
+    local_rank: int | None = None,
+    local_ranks: int | None = None,
 ) -> dict[str, str]:
-    """Return the variables that torch.distributed and its kin read."""
+    """Return the variables that torch.distributed and its kin read; on one machine, all ranks are local ones."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(ranks),
         "LOCAL_RANK": str(rank if local_rank is None else local_rank),
-        "LOCAL_WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks if local_ranks is None else local_ranks),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }

@@ -6,51 +6,45 @@ import os
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from assay.isolation.allot import allot
 from assay.launch import schedules
 from assay.launch.budget import Shares, share_out
 from assay.launch.cause import all_refused
 from assay.launch.crew import Crew, Errand, Trouble
 from assay.launch.handle import Answer, Seat
 from assay.launch.outcome import Outcome
+from assay.launch.placing import Placing
 from assay.launch.ranks import free_port
 from assay.launch.tracing import trace
 from assay.launch.watch import Watch
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from assay.core.plan import Isolation, Trial
-    from assay.isolation.allot import Placement
+    from assay.core.plan import Trial
     from assay.launch.crew import Starter
     from assay.launch.outcome import RawSeries
     from assay.machine.model import Machine
 
-Placements = dict["Isolation", "Placement"]
-
 
 @dataclass(frozen=True)
 class Launcher:
-    """Measures trials on a machine, with workers that a starter starts."""
+    """Measures trials on a machine, with workers that a starter starts; some ranks may live elsewhere."""
 
     machine: Machine
     starter: Starter
+    elsewhere: Mapping[int, Machine] = field(default_factory=dict)
 
     def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
         """Return what came of a trial; failures of workers are part of it, never raised."""
         now = time.perf_counter_ns()
         outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
-        placements = placements_of(self.machine, trial)
-        outcome.notes.extend(dict.fromkeys(note for p in placements.values() for note in p.notes))
-        most = len(self.machine.cpus)
-        outcome.notes.extend(
-            f"{role.ranks} ranks of {role.name} share {most} CPUs" for role in trial.roles if role.ranks > most
-        )
+        placing = Placing(trial, self.machine, self.elsewhere)
+        outcome.notes.extend(placing.notes())
         watch = Watch.over(self.machine, trial)
         refusal = watch.refusal()
         if refusal is not None:
@@ -58,8 +52,8 @@ class Launcher:
             return outcome
         try:
             outcome.gpus_before = watch.begin()
-            with parent_on({cpu for placement in placements.values() for cpu in placement.kept_cpus}):
-                self._restarts(trial, attempt, placements, outcome)
+            with parent_on(placing.kept_cpus):
+                self._restarts(trial, attempt, placing, outcome)
             outcome.disturbance, outcome.gpus_after = watch.end()
             outcome.notes.extend(f"meanwhile {complaint}" for complaint in outcome.disturbance.complaints)
         except Trouble as trouble:
@@ -71,12 +65,12 @@ class Launcher:
         outcome.series = joined(outcome.series)
         return outcome
 
-    def _restarts(self, trial: Trial, attempt: int, placements: Placements, outcome: Outcome) -> None:
+    def _restarts(self, trial: Trial, attempt: int, placing: Placing, outcome: Outcome) -> None:
         shares: Shares | None = None
         restart = 0
         while shares is None or restart < shares.restarts:
             with Crew(trial, restart) as crew:
-                self._bring_up(crew, attempt, placements)
+                self._bring_up(crew, attempt, placing)
                 setup_s = max(crew.setup_s.values())
                 if shares is None and setup_s > trial.method.duration_s / 2:
                     outcome.notes.append(
@@ -100,13 +94,13 @@ class Launcher:
                 f"{restart} of {trial.restarts} restarts fit into {trial.method.duration_s:g} s beside their set-up"
             )
 
-    def _bring_up(self, crew: Crew, attempt: int, placements: Placements) -> None:
+    def _bring_up(self, crew: Crew, attempt: int, placing: Placing) -> None:
         """Start every worker of a crew, prepare them all at once, and wait until each is ready."""
         for role in crew.trial.roles:
             port = free_port() if role.ranks > 1 else 0
             for rank in range(role.ranks):
                 seat = Seat(role, rank, crew.restart)
-                allotment = placements[role.isolation].of(role.device_of(rank), role.worker)
+                allotment = placing.allotment(role, rank)
                 crew.handles[seat.key] = handle = self.starter(
                     Errand(crew.trial.id, attempt, seat, allotment, port if role.ranks > 1 else None)
                 )
@@ -117,7 +111,7 @@ class Launcher:
                         rank=rank,
                         restart=crew.restart,
                         allotment=allotment,
-                        all_cpus=self.machine.cpus,
+                        all_cpus=placing.machine_of(role, rank).cpus,
                         cache=crew.trial.method.cache,
                         timeout_s=crew.trial.method.timeout_s,
                         counted=role.ranks > 1 or crew.trial.method.benchmark_runs is not None,
@@ -149,15 +143,6 @@ def shares_of(trial: Trial, *, setup_s: float) -> Shares:
     if trial.method.benchmark_runs is not None:
         return Shares(trial.restarts, trial.method.duration_s / trial.restarts)
     return share_out(trial.method.duration_s, trial.restarts, setup_s)
-
-
-def placements_of(machine: Machine, trial: Trial) -> Placements:
-    """Return, for each isolation level the trial's roles ask for, who gets which cores."""
-    workers = trial.workers
-    levels = dict.fromkeys(role.isolation for role in trial.roles)
-    return {
-        level: allot(machine, tuple(workers), level, cpu_groups=trial.cpu_groups, workers=workers) for level in levels
-    }
 
 
 def joined(series: list[RawSeries]) -> list[RawSeries]:

@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter
 from assay.core.plan import Role
 from assay.core.values import Value
 from assay.isolation.allot import Allotment
+from assay.machine.model import Machine
 
 if TYPE_CHECKING:
     import socket
@@ -23,6 +24,8 @@ class Hello(Value):
     rank: int
     worker: int | None = Field(default=None, description="Null: the agent's own line.")
     boot_id: str
+    node: int = 0
+    machine: Machine | None = Field(default=None, description="Of another node than the hub's, from its first rank.")
 
 
 class Start(Value):

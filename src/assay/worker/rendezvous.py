@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ class Torchrun:
     rank: int
     world_size: int
     local_rank: int
+    local_world_size: int
+    node: int
     address: str
     port: int
     agent_store: bool
@@ -36,13 +39,51 @@ class Torchrun:
             rank=int(environment["RANK"]),
             world_size=int(environment["WORLD_SIZE"]),
             local_rank=int(environment.get("LOCAL_RANK", environment["RANK"])),
+            local_world_size=int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"])),
+            node=int(environment.get("GROUP_RANK", "0")),
             address=environment["MASTER_ADDR"],
             port=int(environment["MASTER_PORT"]),
             agent_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         )
 
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are, each with as many processes."""
+        return -(-self.world_size // self.local_world_size)
 
-def _store(place: Torchrun, within_s: float) -> Any:
+    def local_ranks(self, ranks: int) -> int:
+        """Return how many of the first ``ranks`` ranks are on this process's node."""
+        first = self.rank - self.local_rank
+        return max(0, min(self.local_world_size, ranks - first))
+
+
+def devices_of_ranks(devices: tuple[str, ...], place: Torchrun | None) -> tuple[str, ...]:
+    """Return the devices that ranks take in turn: of several nodes, each has as many as there are processes on one.
+
+    Devices are numbered on each node from 0: rank 4, the first of a second node with four processes, takes ``cuda:0``.
+    """
+    return devices if place is None or place.nodes == 1 else devices[: place.local_world_size]
+
+
+def own_address(place: Torchrun, within_s: float = 60.0) -> str:
+    """Return an address of this machine that the other ranks reach.
+
+    The store may be kept by another node than that of rank 0. Where it is kept here, the others have reached it by the
+    name it goes by; where it is not, they reach us at the address from which we reach it.
+    """
+    try:
+        with socket.create_connection((place.address, place.port), timeout=within_s) as line:
+            ours, theirs = str(line.getsockname()[0]), str(line.getpeername()[0])
+    except OSError as error:
+        store = f"{place.address}:{place.port}"
+        raise MachineCannot(
+            f"The store of this torchrun, {store}, does not answer: {error.strerror or error}."
+        ) from None
+    return place.address if ours == theirs else ours
+
+
+def open_store(place: Torchrun, within_s: float) -> Any:
+    """Return the store that all ranks see; where torchrun keeps none itself, rank 0 does."""
     from torch.distributed import TCPStore
 
     return TCPStore(
@@ -54,11 +95,9 @@ def _store(place: Torchrun, within_s: float) -> Any:
     )
 
 
-def publish(place: Torchrun, hub: str, within_s: float = 60.0) -> object:
-    """Let the other ranks know where rank 0 listens; the store is returned to be kept until the end."""
-    store = _store(place, within_s)
+def publish(store: Any, hub: str) -> None:
+    """Let the other ranks know where rank 0 listens."""
     store.set(_KEY, hub)
-    return store
 
 
 def look_up(place: Torchrun, within_s: float = 60.0) -> str:
@@ -66,6 +105,6 @@ def look_up(place: Torchrun, within_s: float = 60.0) -> str:
     from torch.distributed import DistError
 
     try:
-        return str(_store(place, within_s).get(_KEY).decode())
+        return str(open_store(place, within_s).get(_KEY).decode())
     except DistError as error:
         raise MachineCannot(f"Rank 0 of this torchrun was not to be found within {within_s:.0f} s: {error}") from None

@@ -18,7 +18,7 @@ from assay.experiments.contention.plan import block_of
 from assay.experiments.contention.retime import RETIMED
 from assay.experiments.contention.schedule import scheduled
 from assay.experiments.contention.warm import WARM
-from assay.launch.trial import placements_of
+from assay.launch.placing import placements_of
 from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, Remembered, World, options
 from tests.machines import machine
 
