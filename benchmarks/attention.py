@@ -5,7 +5,8 @@
 
 bfloat16, 12 heads of 64, segments 2048, 4096 and 8192 at rates 1, 2 and 4, two sequences of 8192 to 262144 positions,
 forward and forward + backward, all functions of a cell in turns (`assay.compare`). Then how far results are from
-float64, and the memory of one sequence of up to a million positions. What there is no time for is skipped and named.
+float64, and the memory of one sequence of up to a million positions. What there is no time for is left for the next
+time: what is in the results is not measured again, and all functions of a cell are of one visit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from assay.core.errors import AssayError
+from assay.core.errors import AssayError, BadInput
 from assay.timing.compare import compare
 from benchmarks.attention_exact import distances
 from benchmarks.attention_rivals import DIM, HEADS, Eager, flex, full, ours
@@ -29,7 +30,9 @@ from benchmarks.attention_tables import CUDNN, FLASH, OURS, PASSES, tables
 from benchmarks.clock import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from assay.timing.values import Comparison
 
 RESULTS = Path(__file__).parent / "results" / "h200"
 SAMPLES, NAME = "attention.samples.json.xz", "attention.json"
@@ -43,6 +46,7 @@ MEANT_S, MOST_S = 280.0, 340.0
 """No cell begins after the first; the second ends the program wherever it is."""
 Kept = dict[str, Any]
 Tensor = Any
+NOTHING: Kept = {"machines": [], "names": {}, "cells": [], "scale": [], "exact": [], "memory": [], "ways": []}
 
 
 def functions(sequence: int, passes: str) -> dict[str, Callable[..., Tensor]]:
@@ -106,7 +110,7 @@ def cell(sequence: int, passes: str, of: Callable[..., dict[str, Callable[..., T
             calls[name] = call
         except (RuntimeError, AssayError, torch.cuda.OutOfMemoryError) as error:
             failed[name] = " ".join(str(error).split())[:200]
-    found = compare(calls, device="cuda", cache="warm", method="queue", by="span", budget_s=CELL_S)
+    found = timed(calls)
     return {
         "sequence": sequence,
         "passes": passes,
@@ -118,6 +122,14 @@ def cell(sequence: int, passes: str, of: Callable[..., dict[str, Callable[..., T
         "throttle": list(found.clock.throttle),
         "notes": list(found.notes),
     }
+
+
+def timed(calls: Mapping[str, Callable[[], object]]) -> Comparison:
+    """Time calls in turns, launched behind a gate; those that wait for the GPU themselves, as they best can be."""
+    try:
+        return compare(calls, device="cuda", cache="warm", method="queue", by="span", budget_s=CELL_S)
+    except BadInput:
+        return compare(calls, device="cuda", cache="warm", budget_s=CELL_S)
 
 
 def memory_of(sequence: int) -> Kept:
@@ -141,15 +153,10 @@ def run(folder: Path) -> None:
 
     faulthandler.dump_traceback_later(MOST_S, exit=True)
     begin = time.monotonic()
-    raw: Kept = {
-        "machine": fingerprint(),
-        "cells": [],
-        "scale": [],
-        "exact": [],
-        "memory": [],
-        "skipped": [],
-        "ways": [],
-    }
+    raw = kept(RESULTS) if (RESULTS / SAMPLES).exists() else dict(NOTHING)
+    raw["machines"] = [*raw["machines"], fingerprint()]
+    raw["skipped"], before = [], raw["ways"]
+    done = {name for kind in ("cells", "scale", "exact", "memory") for name in raw["names"].get(kind, ())}
     steps: list[tuple[str, str, Callable[[], Kept]]] = [
         ("cells", f"{passes} at {sequence}", partial(cell, sequence, passes))
         for sequence in SEQUENCES[:2]
@@ -172,13 +179,16 @@ def run(folder: Path) -> None:
         for passes in PASSES
     ]
     for kind, name, step in steps:
+        if name in done:
+            continue
         if time.monotonic() - begin > MEANT_S - CELL_AT_LEAST_S:
             raw["skipped"].append(name)
             continue
         started = time.monotonic()
-        raw[kind].append(step())
+        raw[kind] = [*raw[kind], step()]
+        raw["names"] = {**raw["names"], kind: [*raw["names"].get(kind, ()), name]}
         print(f"{name}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
-        raw["ways"] = ways.chosen()
+        raw["ways"] = [*before, *ways.chosen()]
         keep(folder, raw)
 
 
@@ -191,13 +201,19 @@ def keep(folder: Path, raw: Kept) -> None:
     """Write down what was measured, and the tables that follow from it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SAMPLES).write_bytes(lzma.compress(json.dumps(raw).encode()))
-    published = {"command": "python benchmarks/attention.py run", "machine": raw["machine"], "tables": tables(raw)}
+    published = {"command": "python benchmarks/attention.py run", "machines": raw["machines"], "tables": tables(raw)}
     (folder / NAME).write_text(json.dumps(published, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def kept(folder: Path) -> Kept:
+    """Return what was measured so far."""
+    raw: Kept = json.loads(lzma.decompress((folder / SAMPLES).read_bytes()))
+    return raw
 
 
 def verified(folder: Path) -> str:
     """Return the tables that follow from what was kept, having made sure that they are the published ones."""
-    raw: Kept = json.loads(lzma.decompress((folder / SAMPLES).read_bytes()))
+    raw = kept(folder)
     published = json.loads((folder / NAME).read_text(encoding="utf-8"))["tables"]
     found = tables(raw)
     if found != published:

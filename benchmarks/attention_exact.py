@@ -41,5 +41,5 @@ def distances(dtype: str, *, causal: bool, sequence: int, device: str = "cuda") 
         inputs = [x.detach().requires_grad_() for x in (q, k, v)]
         out = function(*inputs)
         each = (out, *torch.autograd.grad(out, inputs, above))
-        found[name] = [float((x.double() - y).abs().max()) for x, y in zip(each, right, strict=True)]
+        found[name] = [float((x.detach().double() - y).abs().max()) for x, y in zip(each, right, strict=True)]
     return found
