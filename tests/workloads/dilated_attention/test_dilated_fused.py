@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
-SMALL = Case((4, 12, 24), (1, 2, 4), batch=1, dtype="float32", backend="triton", ring_size=1)
+SMALL = Case((4, 12, 24), (1, 2, 4), batch=1, dtype="float32", backend="triton", size=1)
 LONG = replace(SMALL, sequence=256, segments=(256,), rates=(1,), heads=1, kv_heads=1)
 CASES = [
     SMALL,
@@ -26,11 +26,11 @@ CASES = [
     replace(LONG, dim=16),
     replace(LONG, sequence=1024, segments=(256, 1024), rates=(1, 2), dim=16, heads=2, kv_heads=2),
     replace(LONG, segments=(64, 256), rates=(4, 1), causal=True),
-    replace(SMALL, ring_size=2, causal=True),
-    replace(SMALL, ring_size=2, segments=(4, 24), rates=(1, 3), kv_heads=2),
+    replace(SMALL, size=2, causal=True),
+    replace(SMALL, size=2, segments=(4, 24), rates=(1, 3), kv_heads=2),
     replace(SMALL, backend="flash"),
     replace(SMALL, backend="flash", causal=True, kv_heads=2, offset="blocks", batch=2),
-    replace(SMALL, backend="flash", ring_size=2, causal=True),
+    replace(SMALL, backend="flash", size=2, causal=True),
     replace(SMALL, backend="flash", segments=(8, 24), rates=(4, 1), heads=3, kv_heads=3),
 ]
 
@@ -41,8 +41,7 @@ def test_kernels_of_ours_for_branches_and_for_their_merge_are_right_alone_and_in
     import torch
 
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    for case, ranks in zip(CASES, in_world(2, CASES, tmp_path), strict=True):
-        ring = ranks[: case.ring_size]
+    for case, ring in zip(CASES, in_world(2, CASES, tmp_path), strict=True):
         assert not [rank["error"] for rank in ring if "error" in rank]
         (q, k, v, gradient), _ = drawn(case)
         inputs = [x.requires_grad_() for x in (q, k, v)]

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+import os
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from assay.core.durable import locked
 from assay.workloads.dilated_attention import dilated_attention
 from assay.workloads.dilated_attention.costs import Costs
 from assay.workloads.dilated_attention.plan import Heads, Ladder
 from assay.workloads.dilated_attention.reference import dense
-from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of
+from assay.workloads.dilated_attention.steps import Seat, steps
+from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of, read
 
-if TYPE_CHECKING:
-    from pathlib import Path
+WORLD = 8
 
 LADDERS = [
     Case((4, 12, 24), (1, 2, 4), sequence=24, batch=1),
@@ -48,8 +50,17 @@ CASES = {
         Case((4, 8), (1, 2), sequence=8, ring_size=1),
         Case((4, 16), (1, 2), sequence=16, ring_size=2, causal=True),
     ],
-    8: [Case((2, 4, 8, 16), (1, 1, 2, 2), sequence=16, batch=1, heads=2, kv_heads=2, causal=True, seed=8)],
+    8: [
+        Case((2, 4, 8, 16), (1, 1, 2, 2), sequence=16, batch=1, heads=2, kv_heads=2, causal=True, seed=8),
+        Case((4, 24, 96), (1, 3, 6), sequence=96, batch=1, heads=3, kv_heads=3, dim=2, offset="blocks", seed=8),
+        Case((4, 64), (1, 4), sequence=64, batch=1, heads=4, kv_heads=2, offset="blocks", ring_size=4, causal=True),
+    ],
 }
+STAGED = [
+    Case((4, 8, 16, 32), (1, 2, 4, 4), sequence=32, kv_heads=2, staged=True),
+    Case((4, 8, 16, 32), (1, 2, 4, 4), sequence=32, causal=True, offset="blocks", staged=True),
+]
+CASES[4] += STAGED
 DETACHED = Case((4, 12, 24), (1, 2, 4), detached_weights=True, causal=True)
 
 REFUSED = [
@@ -59,16 +70,31 @@ REFUSED = [
     (Case((12,), (4,), sequence=12), "A shard of 6 is not divisible by the dilation rate 4."),
 ]
 
-ALL = {**CASES, 2: [*CASES[2], DETACHED, *(case for case, _ in REFUSED)]}
+ABSENT = Case((8,), (1,), sequence=8, absent=1, size=2)
 
-_KEPT: dict[int, list[Any]] = {}
+NUMBERED = [(size, replace(case, size=size)) for size in CASES for case in CASES[size]]
+ALL = [
+    *(case for _, case in NUMBERED),
+    *(replace(case, size=2) for case in (DETACHED, *(case for case, _ in REFUSED))),
+    ABSENT,
+]
 
 
-def found(size: int, folder: Path) -> list[Any]:
-    """Return what a world found for all its cases; each world is made once."""
-    if size not in _KEPT:
-        _KEPT[size] = in_world(size, ALL[size], folder)
-    return _KEPT[size]
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What the ranks of one world found for all cases; it is made once, also where several processes run tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "world-of-rings"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("wb") as file, locked(file.fileno(), wait=True):
+        if not (folder / "done").exists():
+            in_world(WORLD, ALL, folder, timeout_s=1)
+            (folder / "done").touch()
+    return read(WORLD, ALL, folder)
+
+
+def found(world: list[Any], case: Case) -> Any:
+    return world[ALL.index(case)]
 
 
 def costs_of(case: Case) -> Costs:
@@ -77,13 +103,13 @@ def costs_of(case: Case) -> Costs:
     return Costs(ladder, heads, case.batch, case.sequence, case.dim, 8, case.causal)
 
 
-@pytest.mark.parametrize(("size", "number"), [(size, number) for size in CASES for number in range(len(CASES[size]))])
+@pytest.mark.parametrize(("size", "case"), NUMBERED)
 def test_ranks_find_what_the_dense_reference_says_and_move_what_the_formula_says(
-    size: int, number: int, tmp_path: Path
+    world: list[Any], size: int, case: Case
 ) -> None:
     import torch
 
-    case, ranks = CASES[size][number], found(size, tmp_path)[number]
+    ranks = found(world, case)
     costs, ring_size = costs_of(case), case.ring_size or size
     for first in range(0, size, ring_size):
         ring = ranks[first : first + ring_size]
@@ -102,18 +128,21 @@ def test_ranks_find_what_the_dense_reference_says_and_move_what_the_formula_says
             forward, backward, _ = rank["bytes"]
             assert forward == costs.received_bytes(place, ring_size)
             assert backward == costs.backward_received_bytes(place, ring_size)
+            ahead = steps(costs.ladder, case.sequence // ring_size, Seat(place, ring_size), causal=case.causal)
+            keys = sum(step.receive_from is not None for step in ahead)
+            assert rank["messages"] == 2 * keys + sum(step.helper is not None for step in ahead)
         assert sum(rank["bytes"][2] for rank in ring) == sum(sum(rank["bytes"][:2]) for rank in ring)
 
 
-def test_a_ladder_that_fits_the_shards_moves_nothing(tmp_path: Path) -> None:
-    number = CASES[2].index(Case((4, 6, 12), (1, 2, 3)))
-    assert [rank["bytes"] for rank in found(2, tmp_path)[number]] == [(0, 0, 0)] * 2
+def test_a_ladder_that_fits_the_shards_moves_nothing(world: list[Any]) -> None:
+    ranks = found(world, Case((4, 6, 12), (1, 2, 3), size=2))
+    assert [(rank["bytes"], rank["messages"]) for rank in ranks] == [((0, 0, 0), 0)] * 2
 
 
-def test_detached_weights_over_ranks_are_those_of_one_device(tmp_path: Path) -> None:
+def test_detached_weights_over_ranks_are_those_of_one_device(world: list[Any]) -> None:
     import torch
 
-    ranks = found(2, tmp_path)[ALL[2].index(DETACHED)]
+    ranks = found(world, replace(DETACHED, size=2))
     (q, k, v, gradient), _ = drawn(DETACHED)
     inputs = [x.requires_grad_() for x in (q, k, v)]
     out = dilated_attention(*inputs, **options_of(DETACHED))
@@ -121,13 +150,11 @@ def test_detached_weights_over_ranks_are_those_of_one_device(tmp_path: Path) -> 
         torch.testing.assert_close(torch.cat([rank["found"][index] for rank in ranks], 1), right, rtol=0, atol=1e-13)
 
 
-def test_what_cannot_be_is_refused_on_every_rank_before_anything_moves(tmp_path: Path) -> None:
-    for (_, says), ranks in zip(REFUSED, found(2, tmp_path)[-len(REFUSED) :], strict=True):
-        assert [rank["error"] for rank in ranks] == [f"BadInput: {says}"] * 2
+@pytest.mark.parametrize(("case", "says"), REFUSED)
+def test_what_cannot_be_is_refused_on_every_rank_before_anything_moves(world: list[Any], case: Case, says: str) -> None:
+    assert [rank["error"] for rank in found(world, replace(case, size=2))] == [f"BadInput: {says}"] * 2
 
 
-def test_a_rank_that_never_comes_is_an_error_and_not_waited_for_for_ever(tmp_path: Path) -> None:
-    before = time.monotonic()
-    [[alone]] = in_world(2, [Case((8,), (1,), sequence=8, absent=1)], tmp_path, timeout_s=1)
+def test_a_rank_that_never_comes_is_an_error_and_not_waited_for_for_ever(world: list[Any]) -> None:
+    (alone,) = found(world, ABSENT)
     assert "imed out" in alone["error"]
-    assert time.monotonic() - before < 30

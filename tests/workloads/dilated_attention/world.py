@@ -1,7 +1,8 @@
 """A world of ranks on this machine, and what each finds for a list of cases.
 
 As a program this is the world: it imports PyTorch once, forks the ranks, and waits for them. A rank draws whole
-sequences, takes its shard, goes forward and backward, and leaves what it found in the folder.
+sequences, takes its shard, goes forward and backward, and leaves what it found in the folder. A case may be one of
+the first few ranks only: those form a group of their own, so that one world serves cases of any size.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -25,7 +25,11 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Case:
-    """A problem; ``ring_size`` 0 is the whole world, ``absent`` is a rank that never comes."""
+    """A problem.
+
+    ``size`` ranks take part, 0 are all of the world; ``ring_size`` of them are a ring, 0 all; ``absent`` never comes;
+    ``staged`` sends through host memory as a GPU's tensors are over gloo.
+    """
 
     segments: tuple[int, ...]
     rates: tuple[int, ...]
@@ -43,6 +47,8 @@ class Case:
     dtype: str = "float64"
     absent: int = -1
     seed: int = 0
+    size: int = 0
+    staged: bool = False
 
 
 def drawn(case: Case, ring: int = 0) -> tuple[list[Any], Any]:
@@ -70,8 +76,12 @@ def options_of(case: Case) -> dict[str, Any]:
     }
 
 
-def in_world(size: int, cases: list[Case], folder: Path, *, within_s: float = 60, timeout_s: float = 30) -> list[Any]:
-    """Return for each case what each rank found: output, gradients and bytes, or the error it met."""
+def in_world(size: int, cases: list[Case], folder: Path, *, within_s: float = 100, timeout_s: float = 30) -> list[Any]:
+    """Return for each case what each of its ranks found: output, gradients and bytes, or the error it met.
+
+    ``timeout_s`` is how long the others wait for a rank that is absent.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     request = {"size": size, "cases": [asdict(case) for case in cases], "timeout_s": timeout_s}
     (folder / "request.json").write_text(json.dumps(request))
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -90,10 +100,16 @@ def in_world(size: int, cases: list[Case], folder: Path, *, within_s: float = 60
             os.killpg(world.pid, signal.SIGKILL)
         world.wait()
     assert world.returncode == 0, said
+    return read(size, cases, folder)
+
+
+def read(size: int, cases: list[Case], folder: Path) -> list[Any]:
+    """Return what a world that has ended found."""
     import torch
 
+    told = [torch.load(folder / f"{rank}.pt") for rank in range(size)]
     return [
-        [torch.load(folder / f"{number}-{rank}.pt") for rank in range(size) if rank != case.absent]
+        [told[rank][number] for rank in range(case.size or size) if rank != case.absent]
         for number, case in enumerate(cases)
     ]
 
@@ -106,23 +122,26 @@ def _rank(rank: int, folder: Path) -> None:
     request = json.loads((folder / "request.json").read_text())
     size = request["size"]
     store = dist.FileStore(str(folder / "store"), size)
-    timeout = timedelta(seconds=request["timeout_s"])
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+    groups: dict[tuple[int, bool], Any] = {}
+    found: dict[int, Any] = {}
     for number, told in enumerate(request["cases"]):
         case = replace(Case(**told), segments=tuple(told["segments"]), rates=tuple(told["rates"]))
-        if case.absent != rank:
-            torch.save(_found(case, rank, size), folder / f"{number}-{rank}.pt")
-        else:
-            time.sleep(3 * request["timeout_s"])
-    if all(case["absent"] < 0 for case in request["cases"]):
-        dist.barrier()
+        ranks, patient = case.size or size, case.absent < 0
+        if (ranks, patient) not in groups:
+            timeout = timedelta(seconds=60 if patient else request["timeout_s"])
+            groups[ranks, patient] = dist.new_group(list(range(ranks)), timeout=timeout)
+        if rank < ranks and case.absent != rank:
+            found[number] = _found(case, rank, ranks, groups[ranks, patient])
+    torch.save(found, folder / f"{rank}.pt")
+    dist.barrier()
     dist.destroy_process_group()
 
 
-def _found(case: Case, rank: int, size: int) -> Any:
+def _found(case: Case, rank: int, size: int, group: Any) -> Any:
     import torch
 
-    from assay.workloads.dilated_attention import Traffic, ring_dilated_attention
+    from assay.workloads.dilated_attention import Traffic, ring_dilated_attention, transport
 
     ring_size = case.ring_size or size
     place = rank % ring_size
@@ -130,15 +149,22 @@ def _found(case: Case, rank: int, size: int) -> Any:
     shard = case.sequence // ring_size
     q, k, v, gradient = (x[:, place * shard : (place + 1) * shard].clone().requires_grad_() for x in whole)
     traffic = Traffic()
-    rings = {"ring_size": case.ring_size or None, "key_padding_mask": mask, "traffic": traffic}
+    rings = {"ring_size": case.ring_size or None, "key_padding_mask": mask, "traffic": traffic, "group": group}
+    needs_it = transport.through_host
+    transport.through_host = (lambda *_: True) if case.staged else needs_it
     try:
         out = ring_dilated_attention(q, k, v, **options_of(case), **rings)
         forward = traffic.keys_received
         gradients = torch.autograd.grad(out, (q, k, v), gradient)
     except Exception as error:  # noqa: BLE001
         return {"error": f"{type(error).__name__}: {error}"}
-    bytes_moved = (forward, traffic.keys_received + traffic.gradients_received - forward, traffic.sent)
-    return {"found": [out.detach(), *gradients], "bytes": bytes_moved}
+    finally:
+        transport.through_host = needs_it
+    return {
+        "found": [out.detach(), *gradients],
+        "bytes": (forward, traffic.received - forward, traffic.sent),
+        "messages": traffic.messages,
+    }
 
 
 def _main(folder: Path) -> int:
