@@ -15,6 +15,8 @@ BUILT_IN = {
     "contention": "assay.experiments.contention:EXPERIMENT",
     "matrix": "assay.experiments.matrix:EXPERIMENT",
     "run": "assay.experiments.run:EXPERIMENT",
+    "scaling": "assay.experiments.scaling:EXPERIMENT",
+    "scaling_prediction": "assay.experiments.scaling_prediction:EXPERIMENT",
 }
 ENTRY_POINTS = "assay.experiments"
 

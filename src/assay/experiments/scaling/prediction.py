@@ -102,10 +102,9 @@ def efficiency(alone: Estimate, together: Estimate, share: int) -> Estimate:
 
 
 def _ratio(alone: Estimate, together: Estimate, by: float, method: str) -> Estimate:
-    ends = (alone.low, alone.high, together.low, together.high)
     low, high = None, None
-    if all(end is not None and end > 0 for end in ends):
-        low, high = ends[0] / (by * ends[3]), ends[1] / (by * ends[2])  # type: ignore[operator]
+    if alone.low is not None and alone.high is not None and together.low and together.high:
+        low, high = alone.low / (by * together.high), alone.high / (by * together.low)
     return Estimate(
         value=alone.value / (by * together.value),
         low=low,
