@@ -28,20 +28,20 @@ _DPI = 200
 _NO_SVG_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def draw(figure: Figure, *, dark: bool, titled: bool = True, origin: Origin = "real") -> Drawing:
-    """Draw a figure; ``titled`` puts its title on the sheet, for where no caption stands beside it."""
+def draw(figure: Figure, *, dark: bool, titled: bool = True, noted: bool = False, origin: Origin = "real") -> Drawing:
+    """Draw a figure; ``titled`` and ``noted`` put title and note on the sheet, where no caption stands beside it."""
     look = theme(dark=dark)
     with settings(look):
         drawing, remarks = _draw(figure, look)
         if titled:
             add_title(drawing, figure.title, look)
-        add_remarks(drawing, remarks, origin, look)
+        add_remarks(drawing, [figure.note, *remarks] if noted and figure.note else remarks, origin, look)
         return drawing
 
 
-def to_png(figure: Figure, *, origin: Origin = "real") -> bytes:
+def to_png(figure: Figure, *, noted: bool = False, origin: Origin = "real") -> bytes:
     """Return a figure as a PNG on white, with its title, at twice the usual resolution."""
-    drawing = draw(figure, dark=False, origin=origin)
+    drawing = draw(figure, dark=False, noted=noted, origin=origin)
     buffer = io.BytesIO()
     with settings(LIGHT):
         drawing.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from numpy.typing import NDArray
 
     from assay.core.page import Line, Lines
     from assay.reports.drawing.theme import Theme
@@ -68,9 +69,12 @@ def thinning_remarks(lines: Sequence[Line]) -> list[str]:
 
 def _marker(line: Line, index: int, *, markers: bool) -> str:
     """Return the marker of a line; a point without neighbours gets one in any case."""
-    known = np.isfinite(_array(line.y))
-    lonely = bool(np.any(known & ~np.append(known[1:], False) & ~np.append(False, known[:-1])))
+    lonely = bool(np.any(_without_neighbours(np.isfinite(_array(line.y)))))
     return _MARKERS[index % len(_MARKERS)] if lonely or (markers and len(line.x) <= _MOST_MARKED) else ""
+
+
+def _without_neighbours(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(known & ~np.append(known[1:], False) & ~np.append(False, known[:-1]), dtype=np.bool_)
 
 
 def _draw_line(axes: Axes, line: Line, colour: str, dash: str | tuple[float, tuple[float, ...]], marker: str) -> Line2D:
@@ -79,6 +83,8 @@ def _draw_line(axes: Axes, line: Line, colour: str, dash: str | tuple[float, tup
     if line.low is not None and line.high is not None:
         low, high = _array(line.low), _array(line.high)
         axes.fill_between(x[drawn], low[drawn], high[drawn], color=colour, alpha=0.18, linewidth=0)
+        bare = _without_neighbours(np.isfinite(low) & np.isfinite(high))
+        axes.vlines(x[bare], low[bare], high[bare], color=colour, linewidth=1.2, alpha=0.7)
     (handle,) = axes.plot(
         x[drawn],
         y[drawn],
@@ -108,6 +114,9 @@ def _scale_axes(axes: Axes, lines: Lines) -> None:
     number_axis(axes.yaxis, log=log_y)
     if not len(ys):
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
     _tick_at_data(axes, np.unique(xs), log=log_x)
 
 

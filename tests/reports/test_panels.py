@@ -1,0 +1,60 @@
+"""Several figures on one sheet: two columns, none cut off, the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from assay.core.page import Line, Lines
+from assay.reports.figures import to_png
+from assay.reports.panels import MARGIN, save_panels, to_panels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def lines(note: str | None = None) -> Lines:
+    return Lines(
+        title="Speedup",
+        name="speedup",
+        x_axis="ranks",
+        y_axis="speedup, ×",
+        lines=(Line(label="a", x=(1.0, 2.0), y=(1.0, 1.8)),),
+        note=note,
+    )
+
+
+def size(png: bytes) -> tuple[int, int]:
+    height, width = imread(io.BytesIO(png)).shape[:2]
+    return height, width
+
+
+@pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2)])
+def test_figures_stand_in_two_columns(count: int, rows: int, columns: int) -> None:
+    height, width = size(to_png(lines()))
+    sheet = size(to_panels([lines()] * count))
+    assert sheet == (rows * (height + 2 * MARGIN), columns * (width + 2 * MARGIN))
+
+
+def test_a_note_is_on_the_sheet_as_no_caption_stands_beside_it() -> None:
+    assert size(to_panels([lines("Bands are intervals.")]))[0] > size(to_panels([lines()]))[0]
+
+
+def test_a_sheet_is_the_same_every_time_and_is_never_empty(tmp_path: Path) -> None:
+    save_panels([lines()], tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").read_bytes() == to_panels([lines()])
+    with pytest.raises(ValueError, match="at least one figure"):
+        to_panels([])
+
+
+def test_an_interval_without_neighbours_is_drawn() -> None:
+    bare = lines().model_copy(update={"lines": (Line(label="a", x=(1.0, 2.0), y=(1.0, 1.8)),)})
+    one = bare.model_copy(
+        update={"lines": (Line(label="a", x=(1.0, 2.0), y=(1.0, 1.8), low=(None, 1.75), high=(None, 1.79)),)}
+    )
+    pixels = [np.asarray(imread(io.BytesIO(to_png(each)))) for each in (bare, one)]
+    assert not np.array_equal(pixels[0], pixels[1])
