@@ -1,0 +1,50 @@
+"""Whether rows of results use their ranks well enough: by the interval, or by the value where a file has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.results import Verdict
+    from assay.experiments.scaling.rows import Row
+
+BY_VALUE = "the file has no interval, so that the value alone decides"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A shape, whether it is efficient enough, and what must be known of that."""
+
+    row: Row
+    verdict: Verdict
+    reason: str | None
+
+
+def judge(row: Row, least: float) -> Judged:
+    """Return whether a shape of several ranks is efficient enough; of the older tool's that cannot be told."""
+    share = row.efficiency
+    if row.by is None or share is None:
+        return Judged(row, "unsure", row.note or "its efficiency is not known")
+    if share.low is not None and share.high is not None:
+        return Judged(row, "yes" if share.low >= least else "no" if share.high < least else "unsure", row.note)
+    if row.of_run:
+        return Judged(row, "unsure", row.note or "it has no interval")
+    return Judged(
+        row, "yes" if share.value >= least else "no", "; ".join([BY_VALUE, *([row.note] if row.note else [])])
+    )
+
+
+def judged(rows: Sequence[Row], least: float) -> tuple[Judged, ...]:
+    """Return every shape of several ranks, judged."""
+    return tuple(judge(row, least) for row in rows if row.world > 1)
+
+
+def verdict_of(each: Sequence[Judged]) -> Verdict:
+    """Return the verdict on all: one that is surely not enough decides; nothing to judge decides nothing."""
+    verdicts = {one.verdict for one in each}
+    if "no" in verdicts:
+        return "no"
+    return "unsure" if "unsure" in verdicts or not verdicts else "yes"

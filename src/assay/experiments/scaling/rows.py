@@ -1,0 +1,149 @@
+"""One measured shape of a result that is there, wherever it was read: what figures and the gate are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Setting = tuple[tuple[str, str], ...]
+"""What else must be the same for two times to be held against each other: names and values."""
+
+
+class Span(NamedTuple):
+    """A number and its interval; the ends are null where the source has none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sequence over so many ranks, in rings of ``ring`` of them. Null: the source does not say, or it cannot be said.
+
+    Attributes:
+        source: The file or run that says so.
+        by: The version of Assay that measured it; null for the older tool, whose attention was another function.
+        setting: All else that makes two results comparable.
+        tokens: Positions of the sequence that a ring works on; 0 of a workload that has none.
+        batch: Sequences to a ring.
+        world: Ranks.
+        ring: Ranks to a ring.
+        weak: Whether the work grows with the ranks.
+        of_run: Whether the source is a run, which has intervals where its samples allow them; a file never has.
+        time_ms: Of a call, forward and backward: the slowest rank.
+        throughput: Tokens a second of all rings together; of a workload without tokens, calls a second.
+        speedup: Times as much work in the same time as one rank.
+        efficiency: The same as a share of the ranks.
+        communication_ms: Of the transfers by themselves.
+        memory_gib: The allocator's peak on the rank that has most.
+        note: What must be known of its speedup, or why it has none.
+    """
+
+    source: str
+    by: str | None
+    setting: Setting
+    tokens: int
+    batch: int | None
+    world: int
+    ring: int
+    weak: bool
+    of_run: bool
+    time_ms: Span
+    throughput: Span | None = None
+    speedup: Span | None = None
+    efficiency: Span | None = None
+    communication_ms: float | None = None
+    memory_gib: float | None = None
+    note: str | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two measurements of the same shape have in common."""
+        return (self.by is None, self.setting, self.batch, self.tokens, self.world, self.ring, self.weak)
+
+    @property
+    def rings(self) -> int:
+        """How many rings there are."""
+        return self.world // self.ring
+
+    @property
+    def asked(self) -> int:
+        """The length as it was asked for: in weak scaling that of one rank."""
+        return self.tokens // self.ring if self.weak else self.tokens
+
+    @property
+    def grouping(self) -> str:
+        """How ranks are grouped, in words."""
+        if self.world == 1:
+            return "one rank"
+        if self.ring == 1:
+            return "each by itself"
+        return "one ring" if self.ring == self.world else f"rings of {self.ring}"
+
+
+def newest(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return each shape once, as it was read last, in a plain order."""
+    last = {row.key: row for row in rows}
+    return tuple(sorted(last.values(), key=lambda row: (row.by is None, row.setting, row.asked, row.world, row.ring)))
+
+
+def with_speedups(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return rows whose source has no speedups with those that the times say; no interval can be said of them."""
+    return tuple(row if row.speedup is not None else _with_speedup(row, rows) for row in rows)
+
+
+def _with_speedup(row: Row, rows: Sequence[Row]) -> Row:
+    alone = baseline_of(row, rows)
+    if alone is None:
+        missing = "one rank with as much work is not among the results"
+        return replace(row, note=f"{row.note}; {missing}" if row.note else missing)
+    per_rank = alone.time_ms.value / alone.tokens if alone.tokens else alone.time_ms.value
+    work = row.rings * (row.tokens or 1)
+    faster = work * per_rank / row.time_ms.value
+    said = [row.note] if row.note else []
+    if alone.world > 1:
+        said.append(f"held against one of {alone.world} ranks side by side, as one alone was not measured")
+    elif alone.source != row.source:
+        said.append(f"held against one rank of {alone.source}")
+    return replace(row, speedup=Span(faster), efficiency=Span(faster / row.world), note="; ".join(said) or None)
+
+
+def baseline_of(row: Row, rows: Sequence[Row]) -> Row | None:
+    """Return one rank with the same work: of the same source if it has it, alone rather than among others."""
+    wanted = row.asked
+    same = [
+        other
+        for other in rows
+        if other.ring == 1
+        and (other.by is None) == (row.by is None)
+        and (other.setting, other.batch, other.tokens) == (row.setting, row.batch, wanted)
+    ]
+    return min(same, key=lambda other: (other.world > 1, other.source != row.source, other.world), default=None)
+
+
+def labels(rows: Sequence[Row]) -> dict[Row, str]:
+    """Return what each row is of, whatever its ranks, in words: its length, and what else differs among the rows."""
+    differing = [name for name in dict.fromkeys(n for row in rows for n, _ in row.setting) if _differs(name, rows)]
+    several = len({row.batch for row in rows}) > 1
+    return {row: _label(row, differing, several=several) for row in rows}
+
+
+def with_ranks(row: Row, label: str) -> str:
+    """Return a label with the ranks: "65,536 tokens on 4 ranks, rings of 2"."""
+    ranks = f"{row.world} rank{'' if row.world == 1 else 's'}"
+    return f"{label} on {ranks}{f', {row.grouping}' if row.ring < row.world else ''}"
+
+
+def _differs(name: str, rows: Sequence[Row]) -> bool:
+    return len({dict(row.setting).get(name) for row in rows}) > 1
+
+
+def _label(row: Row, differing: Sequence[str], *, several: bool) -> str:
+    words = [f"{row.asked:,} tokens{' a rank' if row.weak else ''}"] if row.tokens else ["calls"]
+    words += [f"batch {row.batch}"] if several and row.batch is not None else []
+    words += [f"{name.replace('_', ' ')} {dict(row.setting)[name]}" for name in differing if name in dict(row.setting)]
+    return ", ".join([*words, *(["older tool"] if row.by is None else [])])

@@ -1,0 +1,219 @@
+"""Files of the older format are read as far as they can be; what the older tool measured means nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from assay.core.errors import BadInput
+from assay.experiments.scaling.analysed import findings
+from assay.experiments.scaling.drawn import figures
+from assay.experiments.scaling.judging import BY_VALUE, judged, verdict_of
+from assay.experiments.scaling.older_rows import OLDER, parse
+from assay.experiments.scaling.rows import Row, Span, labels, newest, with_speedups
+from assay.experiments.scaling.sources import Sources
+from tests.experiments.scaling.results import ALONE_MS, content, ranks
+
+
+def row(world: int = 4, **changes: Any) -> Row:
+    told: dict[str, Any] = {
+        "source": "run", "by": "0.1.0", "setting": (("dtype", "float16"),), "tokens": 16384, "batch": 2, "world": world,
+        "ring": world, "weak": False, "of_run": True, "time_ms": Span(5.0), **changes,
+    }  # fmt: skip
+    return Row(**told)
+
+
+def read(**told: Any) -> tuple[Row, ...]:
+    return with_speedups(parse(content(**told), "a.json").rows)
+
+
+def test_a_file_gives_one_row_for_each_shape_the_slowest_rank_deciding() -> None:
+    rows = parse(content(), "a.json").rows
+    assert [(r.tokens, r.world, r.ring) for r in rows[:4]] == [(16384, n, n) for n in (1, 2, 4, 8)]
+    four = next(r for r in rows if (r.tokens, r.world) == (16384, 4))
+    assert four.time_ms.value == pytest.approx(ALONE_MS / 4 / 0.9**2)
+    assert four.memory_gib == pytest.approx((2.0 / 4 + 0.3) * 1e9 / 2**30)
+    assert four.communication_ms == pytest.approx(four.time_ms.value * 0.1)
+    assert four.batch == 3
+    assert four.throughput is not None
+    assert four.throughput.value == pytest.approx(3 * 16384 / four.time_ms.value * 1e3)
+
+
+def test_nothing_sent_is_nothing_and_nothing_said_is_null() -> None:
+    told = content(worlds=(1,))
+    assert parse(told, "a").rows[0].communication_ms == 0
+    for result in told["results"]:
+        result["communication_time_ms"] = result["memory_allocated_gb"] = None
+    assert parse(told, "a").rows[0].communication_ms is None
+    assert parse(told, "a").rows[0].memory_gib is None
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_whatever_the_batch_efficiency_is_the_same(batch: int) -> None:
+    shares = {r.world: r.efficiency.value for r in read(batch=batch) if r.efficiency is not None and r.tokens == 16384}
+    assert shares == pytest.approx({1: 1.0, 2: 0.9, 4: 0.9**2, 8: 0.9**3})
+
+
+def test_without_a_batch_times_still_tell_the_speedup_but_no_throughput() -> None:
+    told = content()
+    del told["config"]["batch_size"]
+    for result in told["results"]:
+        del result["effective_batch_size"]
+    rows = with_speedups(parse(told, "a").rows)
+    assert all(r.throughput is None for r in rows)
+    assert rows[1].speedup is not None
+    assert rows[1].speedup.value == pytest.approx(1.8, rel=0.03)
+
+
+def test_several_rings_count_all_that_they_get_through() -> None:
+    told = content(worlds=(1,), lengths=(16384,))
+    told["results"] += ranks(16384, 4, 2, ALONE_MS / 2) + ranks(16384, 4, 1, ALONE_MS)
+    shares = {(r.world, r.ring): r.efficiency for r in with_speedups(parse(told, "a").rows)}
+    assert all(share is not None and share.value == pytest.approx(1.0) for share in shares.values())
+
+
+def test_weak_scaling_is_held_against_one_rank_with_as_much_as_each_has() -> None:
+    told = content(worlds=(1,), lengths=(16384,), mode="weak")
+    told["results"] += ranks(65536, 4, 4, ALONE_MS / 0.8)
+    four = with_speedups(parse(told, "a").rows)[-1]
+    assert four.efficiency is not None
+    assert four.efficiency.value == pytest.approx(0.8)
+    assert four.asked == 16384
+
+
+def test_what_the_older_tool_measured_is_said_to_mean_nothing() -> None:
+    rows = read(assay=None)
+    assert all(r.by is None for r in rows)
+    assert all(r.note is not None and OLDER in r.note for r in rows)
+    assert {one.verdict for one in judged(rows, 0.1)} == {"unsure"}
+
+
+def test_rows_of_the_older_tool_are_no_baseline_for_others() -> None:
+    own = parse(content(worlds=(4,)), "new.json").rows
+    older = parse(content(worlds=(1,), assay=None), "old.json").rows
+    found = [r for r in with_speedups([*own, *older]) if r.by is not None]
+    assert found
+    assert all(r.speedup is None and r.note is not None and "one rank" in r.note for r in found)
+
+
+def test_one_rank_of_another_file_with_the_same_setting_is_a_baseline_and_is_named() -> None:
+    four = parse(content(worlds=(4,)), "four.json").rows
+    one = parse(content(worlds=(1,)), "one.json").rows
+    other = parse(content(worlds=(1,), dtype="float32"), "other.json").rows
+    found = next(r for r in with_speedups([*four, *other, *one]) if r.world == 4)
+    assert found.note == "held against one rank of one.json"
+    assert found.efficiency is not None
+    assert found.efficiency.value == pytest.approx(0.9**2)
+    assert next(r for r in with_speedups([*four, *other]) if r.world == 4).efficiency is None
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ([], "no JSON object"),
+        ({"kernel_name": "softmax"}, "no list of results"),
+        ({"results": {}}, "no list of results"),
+        ({"results": []}, "is empty"),
+        ({"results": [1]}, "no JSON object"),
+        ({"results": [{"seq_length": 0, "ring_size": 1, "world_size": 1}]}, "lacks a seq_length"),
+        ({"results": [{"seq_length": 8, "ring_size": 3, "world_size": 4}]}, "rings of 3 in a world of 4"),
+        ({"results": [{"seq_length": 8, "ring_size": 1, "world_size": 1, "total_time_ms": 0}]}, "no total_time_ms"),
+        ({"results": [{"seq_length": 8, "ring_size": 1, "world_size": 1, "total_time_ms": math.nan}]}, "no total_time"),
+        ({"results": [{"seq_length": 8, "ring_size": 1, "world_size": True, "total_time_ms": 1}]}, "lacks a"),
+    ],
+)
+def test_what_is_no_such_file_is_refused_with_the_reason(told: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        parse(told, "a.json")
+
+
+def test_a_shape_that_failed_costs_only_itself() -> None:
+    told = content()
+    told["results"][0]["total_time_ms"] = None
+    found = parse(told, "a.json")
+    assert len(found.rows) == 7
+    assert found.problems == ("a result of 16384 tokens over 1 ranks has no total_time_ms",)
+
+
+def test_of_a_shape_measured_twice_the_newest_counts() -> None:
+    first, second = row(source="a", time_ms=Span(5.0)), row(source="b", time_ms=Span(6.0))
+    assert newest([first, second, row(world=2)]) == (row(world=2), second)
+
+
+@pytest.mark.parametrize(
+    ("share", "of_run", "verdict"),
+    [
+        (Span(0.8, 0.75, 0.85), True, "yes"),
+        (Span(0.8, 0.65, 0.85), True, "unsure"),
+        (Span(0.6, 0.55, 0.65), True, "no"),
+        (Span(0.8), True, "unsure"),
+        (Span(0.8), False, "yes"),
+        (Span(0.6), False, "no"),
+        (None, False, "unsure"),
+    ],
+)
+def test_the_gate_uses_the_interval_and_a_files_value_only_where_there_is_none(
+    share: Span | None, of_run: bool, verdict: str
+) -> None:
+    (one,) = judged([row(world=1), row(efficiency=share, of_run=of_run)], 0.7)
+    assert one.verdict == verdict == verdict_of([one])
+    assert (one.reason == BY_VALUE) == (share is not None and not of_run)
+
+
+def test_one_shape_that_is_surely_not_enough_decides_and_nothing_to_judge_decides_nothing() -> None:
+    good, bad = row(efficiency=Span(0.9, 0.8, 1.0)), row(world=8, efficiency=Span(0.5, 0.4, 0.6))
+    unsure = row(world=2, efficiency=Span(0.7, 0.6, 0.8))
+    assert verdict_of(judged([good, bad, unsure], 0.7)) == "no"
+    assert verdict_of(judged([good, unsure], 0.7)) == "unsure"
+    assert verdict_of(judged([row(world=1)], 0.7)) == "unsure"
+
+
+def test_labels_name_only_what_differs() -> None:
+    first, second = row(), row(setting=(("dtype", "float32"),))
+    assert list(labels([first, second]).values()) == ["16,384 tokens, dtype float16", "16,384 tokens, dtype float32"]
+    assert list(labels([first]).values()) == ["16,384 tokens"]
+    assert list(labels([first, row(batch=4)]).values()) == ["16,384 tokens, batch 2", "16,384 tokens, batch 4"]
+
+
+def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_nothing() -> None:
+    drawn = figures([*read(), *read(assay=None, lengths=(16384,))])
+    names = [figure.name for figure in drawn.scaling]
+    assert names == ["scaling_throughput", "scaling_speedup", "scaling_efficiency", "scaling_time"]
+    speedup = drawn.scaling[1]
+    assert [line.label for line in speedup.lines] == [
+        "16,384 tokens", "32,768 tokens", "16,384 tokens, older tool: means nothing", "ideal",
+    ]  # fmt: skip
+    assert speedup.log_x
+    assert speedup.log_y
+    assert drawn.scaling[0].y_axis == "throughput, million tokens/s"
+    assert [figure.y_axis for figure in drawn.memory] == [
+        "peak memory of a rank, GiB", "peak memory to a token of a rank, KiB",
+    ]  # fmt: skip
+    assert [figure.name for figure in drawn.heat_maps] == [
+        "map_throughput", "map_efficiency", "map_transfers", "map_memory",
+    ]  # fmt: skip
+    assert drawn.heat_maps[1].cells[1] == (None, None, None, None)
+
+
+def test_lines_of_ranks_grouped_otherwise_begin_at_one_rank() -> None:
+    one = row(world=1, efficiency=Span(1.0), speedup=Span(1.0))
+    by_itself = row(world=2, ring=1, efficiency=Span(0.8, 0.7, 0.9), speedup=Span(1.6))
+    efficiency = next(f for f in figures([one, by_itself]).scaling if f.name == "scaling_efficiency")
+    assert [(line.label, line.x) for line in efficiency.lines] == [
+        ("16,384 tokens", (1.0,)), ("16,384 tokens, each by itself", (1.0, 2.0)), ("ideal", (1.0, 2.0)),
+    ]  # fmt: skip
+    assert efficiency.lines[1].low == (None, 70.0)
+
+
+def test_the_headline_counts_the_verdicts_and_names_the_worst() -> None:
+    rows = read(lengths=(16384,))
+    found = findings(Sources(rows, (), ()), 0.8)
+    assert found.headline == (
+        "Of 3 shapes of several ranks 2 are at least 80 % efficient, 1 is not; "
+        "the lowest is 73 % at 16,384 tokens over 8 ranks."
+    )
+    older = findings(Sources(read(assay=None), (), ()), 0.8)
+    assert "cannot be said: all are of the older tool" in older.headline
+    assert "none to judge" in findings(Sources(read(worlds=(1,)), (), ()), 0.8).headline
