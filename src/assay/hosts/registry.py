@@ -1,0 +1,50 @@
+"""Find a host by what stands behind ``--on``: built-in, or an installed plug-in's."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput, MachineCannot, nearest
+
+if TYPE_CHECKING:
+    from assay.hosts.base import Host
+
+BUILT_IN = {"slurm": "assay.hosts.slurm.host:HOST"}
+ENTRY_POINTS = "assay.hosts"
+LOCAL = "local"
+
+
+def known() -> dict[str, str]:
+    """Return every host's name and where it lives; this machine is none of them."""
+    plugins = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    return {**plugins, **BUILT_IN}
+
+
+def parse(text: str) -> tuple[str, str | None]:
+    """Return a host's name and its place from ``slurm``, ``slurm:PARTITION`` or ``local``; others are not known."""
+    name, colon, place = text.partition(":")
+    names = (LOCAL, *sorted(known()))
+    if name not in names:
+        raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{nearest(name, names)}")
+    if colon and (not place or name == LOCAL):
+        raise BadInput(f"--on {text} names no place; write --on {name}.")
+    return name, place or None
+
+
+def find(name: str) -> Host:
+    """Return a host that can be asked from here.
+
+    Raises:
+        MachineCannot: It is known, but what it needs is not here.
+    """
+    module, _, attribute = known()[name].partition(":")
+    try:
+        host: Host = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise MachineCannot(f"The host {name} cannot be loaded here: {error}.") from error
+    missing = host.available()
+    if missing is not None:
+        raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
+    return host
