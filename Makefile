@@ -33,7 +33,9 @@ bench-startup: $(VENV)/.dev ## How long `assay --help` takes beside `python -c p
 
 ci-setup:            ## System packages for the tests that need real programs.
 	@if command -v apt-get >/dev/null 2>&1; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium numactl util-linux >/dev/null; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get update -qq && apt-get install -y -qq chromium numactl util-linux >/dev/null && \
+	  apt-get install -y -qq --no-install-recommends slurm-wlm >/dev/null; \
 	fi
 
 $(VENV)/bin/python:

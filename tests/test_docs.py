@@ -61,7 +61,11 @@ def shortened(command: str) -> list[str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_command_in_the_documents_works(document: Path, assay: Assay, workplace: Path) -> None:
+def test_every_command_in_the_documents_works(
+    document: Path, assay: Assay, workplace: Path, request: pytest.FixtureRequest
+) -> None:
+    if any("--on slurm" in command for command in fresh(document)):
+        request.getfixturevalue("slurm")
     shutil.copytree(ROOT / "examples", workplace / "examples")
     assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
     for command in fresh(document):

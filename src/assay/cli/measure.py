@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from assay.cli import show
 from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
 from assay.core.home import home
+from assay.hosts.traces import note_run
 from assay.launch.agent import serve
 from assay.launch.hub import Hub
 from assay.launch.local import LocalStarter
@@ -84,6 +85,7 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
             f"{show.short(folder.path)} was begun on another machine or with other software, and mixing the two would "
             f"compare what cannot be compared ({'; '.join(changed[:3])}); start a new run instead."
         )
+    note_run(folder.path)
     cwd = Path(folder.plan.cwd)
     if not cwd.is_dir():
         raise MachineCannot(f"The folder {cwd}, from which this run was started, is gone.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from click.core import ParameterSource
 from pydantic import ValidationError
 
+from assay.cli.on_host import HostOption
 from assay.core.durable import read_json, read_yaml
 from assay.core.errors import BadInput, nearest
 from assay.core.values import first_problem
@@ -38,6 +39,8 @@ def merged(ctx: click.Context, given: dict[str, Any], file: Path, experiment: Ex
     filled = dict(given)
     for name, value in content.items():
         parameter = parameters.get(_plain(name))
+        if isinstance(parameter, HostOption):
+            raise BadInput(f"{file}: where it is run is said on the command line, with {parameter.opts[0]}.")
         if parameter is None or parameter.name in {None, "file"}:
             raise BadInput(f"{file} has an unknown option {name!r}.{nearest(_plain(name), parameters)}")
         if ctx.get_parameter_source(str(parameter.name)) != ParameterSource.COMMANDLINE:

@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
 """Option names are read with underscores or dashes."""
 
 BEHIND_DASHES = "assay.behind_dashes"
+AS_GIVEN = "assay.as_given"
 
 
 class Duration(_Float):
@@ -92,7 +93,8 @@ class Verb(click.Command):
     """A command whose lists may be written with spaces, and that keeps what stands behind ``--`` apart."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split off the part behind ``--``, and join the items of lists."""
+        """Split off the part behind ``--``, and join the items of lists; the words as given are kept."""
+        ctx.meta[AS_GIVEN] = tuple(args)
         if "--" in args:
             cut = args.index("--")
             ctx.meta[BEHIND_DASHES] = tuple(args[cut + 1 :])
@@ -115,6 +117,12 @@ class Verb(click.Command):
                 joined.append(word)
                 taking, fresh = (taking, False) if fresh else (None, False)
         return joined
+
+
+def as_given(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words behind the verb, as they were given."""
+    found: tuple[str, ...] = ctx.meta.get(AS_GIVEN, ())
+    return found
 
 
 def behind_dashes(ctx: click.Context) -> tuple[str, ...]:

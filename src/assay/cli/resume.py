@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from assay.cli.on_host import hosted, sent
 from assay.cli.params import verb
 
 
 @verb("resume")
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(run: Path, as_json: bool) -> int:
+@hosted()
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> int:
     """Go on with a run that was stopped or failed.
 
     Blocks that were measured whole are kept as they are. A block that is incomplete, or in which a trial failed, is
@@ -27,14 +31,18 @@ def command(run: Path, as_json: bool) -> int:
     from assay.machine.detect import detect
     from assay.store.runs import RunFolder
 
-    folder = RunFolder.open(run)
+    folder = RunFolder.open(given["run"])
+    if (code := sent(ctx, given)) is not None:
+        return code
     experiment = find(folder.plan.experiment)
     try:
         os.chdir(folder.plan.cwd)
     except OSError as error:
         raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
     before = len(folder.decisions())
-    code = measure.go_on(experiment, folder, detect(name_host=folder.machine.hostname is not None), as_json=as_json)
+    code = measure.go_on(
+        experiment, folder, detect(name_host=folder.machine.hostname is not None), as_json=given["as_json"]
+    )
     if len(folder.decisions()) == before:
         click.echo("Nothing was left to measure.", err=True)
     return code

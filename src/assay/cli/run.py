@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli.on_host import hosted, sent
 from assay.cli.params import Duration, Fraction, Listed, behind_dashes, retaking, verb, watching
 from assay.core.errors import BadInput
 
@@ -65,6 +66,7 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@hosted()
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Time workloads, your own functions or any command.
@@ -75,6 +77,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay run path/to/file.py:function
     assay run --metric 'loss=loss ([0-9.]+)' -- python train.py
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    if (code := sent(ctx, given)) is not None:
+        return code
     from assay.cli import dry_run, measure, options_file
     from assay.experiments.run import EXPERIMENT
     from assay.machine.detect import detect
