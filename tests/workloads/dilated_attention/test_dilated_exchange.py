@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from assay.workloads.dilated_attention import blocks
+from assay.workloads.dilated_attention import blocks, transport
 from assay.workloads.dilated_attention import job as work
-from assay.workloads.dilated_attention.exchange import Exchange
+from assay.workloads.dilated_attention.exchange import Exchange, Traffic
 from assay.workloads.dilated_attention.job import Job, forward
 from assay.workloads.dilated_attention.plan import Heads, Ladder, parts
 from assay.workloads.dilated_attention.steps import Seat, steps
@@ -90,3 +90,66 @@ def test_under_a_mask_the_first_rank_only_sends_and_the_last_only_receives(monke
 def test_where_nothing_is_needed_nothing_is_posted(monkeypatch: pytest.MonkeyPatch) -> None:
     job, told = job_of(Ladder.of((2, 4), (1, 2)), 4, 1)
     assert run(told, job, monkeypatch) == ["attend", "attend"]
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """A tensor as far as it is asked where it lies."""
+
+    is_cuda: bool = True
+
+
+def test_only_a_gpus_tensors_over_gloo_go_through_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda group: group)
+    assert transport.through_host("gloo", OnGpu())
+    assert not transport.through_host("nccl", OnGpu())
+    assert not transport.through_host("gloo", torch.zeros(1))
+
+
+class Done:
+    """Something that is waited for no longer."""
+
+    def wait(self) -> None:
+        """It has come."""
+
+
+def test_a_message_lands_where_it_is_wanted_only_when_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    posted: list[Any] = []
+
+    def post(wanted: list[Any]) -> list[Done]:
+        posted.extend(wanted)
+        return [Done() for _ in wanted]
+
+    monkeypatch.setattr(transport, "through_host", lambda *_: True)
+    monkeypatch.setattr(torch.distributed, "P2POp", lambda kind, x, *, group, group_peer: (kind, x, group_peer))
+    monkeypatch.setattr(torch.distributed, "batch_isend_irecv", post)
+    given, wanted = torch.ones(3), torch.zeros(3)
+    works = transport.begin("group", given, 1, wanted, 2)
+    (_, sent, to), (_, received, source) = posted
+    assert (to, source) == (1, 2)
+    given.fill_(7)
+    assert sent.tolist() == [1, 1, 1]
+    received.fill_(5)
+    assert wanted.tolist() == [0, 0, 0]
+    for one in works:
+        one.wait()
+    assert wanted.tolist() == [5, 5, 5]
+
+
+def test_where_nothing_is_sent_the_same_steps_are_taken_and_nothing_is_counted() -> None:
+    import torch
+
+    ladder = Ladder.of((2, 16), (1, 2))
+    chosen, seat = parts(ladder, Heads(1, 1), 4), Seat(1, 4)
+    still = Exchange(transport.Still(), steps(ladder, 4, seat, causal=False), chosen)
+    job = Job(len(ladder.branches), chosen, False, False, "math", None, 1, still)
+    q, k, v = (torch.randn(1, 4, 1, 1, 2) for _ in range(3))
+    merged = forward(job, q, k, v)
+    gradients = work.backward(job, torch.ones_like(q), (q, k, v), merged)
+    assert len(still.steps) == 3
+    assert still.traffic == Traffic()
+    assert all(x.isfinite().all() for x in (merged[0].out, *gradients))

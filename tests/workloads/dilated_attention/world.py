@@ -28,7 +28,7 @@ class Case:
     """A problem.
 
     ``size`` ranks take part, 0 are all of the world; ``ring_size`` of them are a ring, 0 all; ``absent`` never comes;
-    ``staged`` sends through host memory as a GPU's tensors are over gloo.
+    ``staged`` sends through host memory, as a GPU's tensors are over gloo; all ranks compute on one ``device``.
     """
 
     segments: tuple[int, ...]
@@ -49,6 +49,7 @@ class Case:
     seed: int = 0
     size: int = 0
     staged: bool = False
+    device: str = "cpu"
 
 
 def drawn(case: Case, ring: int = 0) -> tuple[list[Any], Any]:
@@ -147,7 +148,8 @@ def _found(case: Case, rank: int, size: int, group: Any) -> Any:
     place = rank % ring_size
     whole, mask = drawn(case, rank // ring_size)
     shard = case.sequence // ring_size
-    q, k, v, gradient = (x[:, place * shard : (place + 1) * shard].clone().requires_grad_() for x in whole)
+    mine = (x[:, place * shard : (place + 1) * shard] for x in whole)
+    q, k, v, gradient = (x.to(case.device, copy=True).requires_grad_() for x in mine)
     traffic = Traffic()
     rings = {"ring_size": case.ring_size or None, "key_padding_mask": mask, "traffic": traffic, "group": group}
     needs_it = transport.through_host
@@ -161,7 +163,7 @@ def _found(case: Case, rank: int, size: int, group: Any) -> Any:
     finally:
         transport.through_host = needs_it
     return {
-        "found": [out.detach(), *gradients],
+        "found": [x.detach().cpu() for x in (out, *gradients)],
         "bytes": (forward, traffic.received - forward, traffic.sent),
         "messages": traffic.messages,
     }
