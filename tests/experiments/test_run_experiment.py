@@ -12,7 +12,7 @@ from assay.core.plan import Done, Subject
 from assay.core.results import Check, Evidence, Record, SubjectFacts, Window
 from assay.experiments.run import EXPERIMENT
 from assay.experiments.run.plan import RunOptions, blocks_of
-from assay.experiments.run.rates import yardsticks
+from assay.experiments.run.rates import facts_of, yardsticks
 from assay.launch.outcome import RawSeries
 from assay.runner import summaries
 from assay.store.plan import Plan
@@ -151,3 +151,24 @@ def test_of_several_ranks_the_slowest_counts(folder: RunFolder) -> None:
     ]
     (summary,) = summaries(trial, raw)
     assert (summary.minimum, summary.maximum, summary.estimate.value) == (5.0, 9.0, 5.0)
+
+
+def test_the_work_of_several_ranks_is_that_of_all_of_them(folder: RunFolder) -> None:
+    (trial,) = blocks_of(options())[0].trials
+    record = measured(folder, trial, {"cuda:0": 10.0}, flop=3.0, bytes_moved=5.0)
+    (one,) = record.evidence
+    ranks = [
+        one.model_copy(
+            update={"rank": rank, "restart": restart, "subjects": (one.subjects[0].model_copy(update={"flop": flop}),)}
+        )
+        for restart in range(2)
+        for rank, flop in enumerate((3.0, 4.0))
+    ]
+    facts = facts_of([record.model_copy(update={"evidence": tuple(ranks)})], "cuda:0")
+    assert facts is not None
+    assert (facts.flop, facts.bytes_moved) == (7.0, 10.0)
+    unsaid = one.model_copy(update={"rank": 1, "subjects": (SubjectFacts(subject=0),)})
+    facts = facts_of([record.model_copy(update={"evidence": (one, unsaid)})], "cuda:0")
+    assert facts is not None
+    assert (facts.flop, facts.bytes_moved) == (None, None)
+    assert facts_of([record], "cuda:1") is None

@@ -131,7 +131,11 @@ class _Rank:
             "sent_bytes": traffic.sent,
             "messages": traffic.messages,
         }
-        return {**moved, **peaks, "held_mib": sum(x.nbytes for x in self._call.held) / MIB}
+        return {**moved, **peaks, "held_mib": self._held_bytes / MIB}
+
+    @property
+    def _held_bytes(self) -> int:
+        return sum(x.nbytes for x in self._call.held)
 
     def _expected_bytes(self) -> int:
         """Return what the formula says that reaches this rank in one call."""
@@ -142,7 +146,10 @@ class _Rank:
         return costs.received_bytes(place, ring) + backward
 
     def _peaks(self, call: Callable[[], Any]) -> dict[str, float]:
-        """Make a call; on a GPU return the most that this process had allocated and reserved meanwhile."""
+        """Make a call; on a GPU return the most that was allocated for it, and that the process had reserved.
+
+        What is allocated for other subjects of the process is not counted.
+        """
         if self._where == "cpu":
             call()
             return {}
@@ -150,10 +157,11 @@ class _Rank:
         self._synchronize()
         cuda.empty_cache()
         cuda.reset_peak_memory_stats(self._where)
+        of_others = cuda.memory_allocated(self._where) - self._held_bytes
         call()
         self._synchronize()
         return {
-            "peak_allocated_mib": cuda.max_memory_allocated(self._where) / MIB,
+            "peak_allocated_mib": (cuda.max_memory_allocated(self._where) - max(0, of_others)) / MIB,
             "peak_reserved_mib": cuda.max_memory_reserved(self._where) / MIB,
         }
 

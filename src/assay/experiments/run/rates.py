@@ -56,8 +56,19 @@ def ceilings(options: RunOptions, records: Records) -> Ceilings:
 
 
 def facts_of(records: list[Record], role: str) -> SubjectFacts | None:
-    """Return what the workers of a role found out about its subject."""
-    return next((f for record in records for e in record.evidence if e.role == role for f in e.subjects), None)
+    """Return what the workers of a role found out about its subject; its work is that of all ranks together."""
+    for record in records:
+        told = [e for e in record.evidence if e.role == role and e.subjects]
+        ranks = [e.subjects[0] for e in told if e.restart == told[0].restart]
+        if ranks:
+            work = {name: _summed([getattr(facts, name) for facts in ranks]) for name in ("flop", "bytes_moved")}
+            return ranks[0].model_copy(update=work)
+    return None
+
+
+def _summed(each: list[float | None]) -> float | None:
+    known = [value for value in each if value is not None]
+    return sum(known) if len(known) == len(each) else None
 
 
 def rates_of(facts: SubjectFacts | None, time_us: float) -> Params:
