@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.page import Table, Text
+from assay.core.page import Column, Table, Text
 from assay.experiments.scaling.numbers import Known
 from assay.experiments.scaling.shapes import words
 from assay.experiments.scaling.tables import TONES, columns, name_of
-from assay.experiments.scaling.written import rate_cell, ratio_cell, small_cell, time_cell
+from assay.experiments.scaling.written import percent_cell, rate_cell, ratio_cell, small_cell, time_cell
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
@@ -25,34 +25,81 @@ OUTCOMES = {
 
 
 def truth_table(options: ScalingOptions, found: Analysis) -> list[Element]:
-    """Return the errors of forward and gradients, before anything was timed, and what came against what must."""
+    """Return the errors of forward and gradients, as they were before anything was timed."""
     rows: list[tuple[Cell, ...]] = []
+    tones: list[Tone] = []
+    measures: dict[str, None] = {}
     for each in found.all:
-        if each.facts is None:
-            continue
-        facts = each.facts
-        for name, check in facts.checks.items():
+        for name, check in (each.facts.checks if each.facts is not None else {}).items():
             what = "forward" if name == "forward" else "forward and gradients" if options.is_attention else "result"
-            rows.append(
-                (
-                    name_of(options, each),
-                    what,
-                    f"{check.error:.2g}",
-                    f"{check.tolerance:.2g}",
-                    check.measure,
-                    None if facts.received_bytes is None else f"{facts.received_bytes:.0f}",
-                    None if facts.expected_bytes is None else f"{facts.expected_bytes:.0f}",
-                )
-            )
+            rows.append((name_of(options, each), what, f"{check.error:.2g}", f"{check.tolerance:.2g}"))
+            tones.append("good" if check.passed else "bad")
+            measures[check.measure] = None
     if not rows:
         return []
-    head = columns("shape", "what", "error", "at most", "measure", "bytes received", "bytes by formula")
     return [
         Table(
             title="Errors against a float64 reference, before anything was timed",
-            columns=tuple(c.model_copy(update={"numeric": c.title not in {"shape", "what", "measure"}}) for c in head),
+            columns=(Column(title="shape"), *columns("what", "error", "at most")),
             rows=tuple(rows),
-            note="The worst of all ranks. A result that is wrong is not timed. Bytes: of all ranks, in one call.",
+            tones=tuple(tones),
+            note=f"The worst of all ranks: {'; '.join(measures)}. A result that is wrong is not timed.",
+        )
+    ]
+
+
+def bytes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return what ranks received against what the formula says they must, where there are rings."""
+    rows: list[tuple[Cell, ...]] = []
+    tones: list[Tone] = []
+    for each in found.scaled:
+        facts = each.facts
+        if each.shape.ring > 1 and facts is not None and facts.received_bytes is not None:
+            rows.append(
+                (
+                    name_of(options, each),
+                    f"{facts.received_bytes:,.0f}",
+                    None if facts.expected_bytes is None else f"{facts.expected_bytes:,.0f}",
+                    None if facts.byte_inflation is None else f"{facts.byte_inflation:.3g}",
+                )
+            )
+            tones.append("good" if facts.received_bytes == facts.expected_bytes else "bad")
+    if not rows:
+        return []
+    return [
+        Table(
+            title="Bytes that ranks received in one call",
+            columns=columns("shape", "received", "by the formula", "over least"),
+            rows=tuple(rows),
+            tones=tuple(tones),
+            note="Of all ranks together, counted as transfers were posted; a dash: nothing need be sent.",
+        )
+    ]
+
+
+def passes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the times of both passes, and what the speedup says of the share that is not shared out."""
+    known = [each for each in found.all if each["forward"].estimate is not None]
+    if not known:
+        return []
+    rows = tuple(
+        (
+            name_of(options, each),
+            time_cell(each["forward"]),
+            time_cell(each["backward"]),
+            percent_cell(each["karp_flatt"]),
+        )
+        for each in known
+    )
+    return [
+        Table(
+            title="Both passes, and what is as if it were not shared out",
+            columns=columns("shape", "forward", "backward", "Karp–Flatt"),
+            rows=rows,
+            note=(
+                "Forward: median over iterations of the slowest rank; backward: both passes less forward. Karp–Flatt: "
+                "the serial share of a ring's work that would explain its speedup; a dash where nothing is shared out."
+            ),
         )
     ]
 
@@ -96,7 +143,6 @@ def arithmetic_table(options: ScalingOptions, found: Analysis) -> list[Element]:
             ratio_cell(each["mfu_matmul"]),
             ratio_cell(each["mfu_datasheet"]),
             each.facts.flop_inflation if each.facts is not None else None,
-            each.facts.byte_inflation if each.facts is not None else None,
         )
         for each in known
     )
@@ -105,12 +151,10 @@ def arithmetic_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     return [
         Table(
             title="Arithmetic",
-            columns=columns(
-                "shape", "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least", "bytes over least"
-            ),
+            columns=columns("shape", "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least"),
             rows=rows,
             note=(
-                "FLOP/s: least operations of forward and backward, all ranks. A dash for bytes: nothing need be sent. "
+                "FLOP/s: least operations of forward and backward, all ranks. FLOP over least: done by all ranks. "
                 + (f"Not known: {why}." if why else "")
             ).strip(),
         )

@@ -28,7 +28,7 @@ LIMITS = {
 def headline(options: ScalingOptions, found: Analysis) -> str:
     """Return the answer."""
     if not found.measured:
-        return _of_one(options, found)
+        return _without_one(options, found)
     main = largest(found)
     parts = [f"{_buys(options, main)}; {_limit(main)}", *_elsewhere(found, main), *_doubts(options, found)]
     return f"{'. '.join(parts)}."
@@ -70,7 +70,7 @@ def _limit(scaled: Scaled) -> str:
     if value >= LITTLE:
         return "little is lost anywhere"
     said = f"most is lost to {SPLIT[worst]} (×{value:.2f}): {LIMITS[worst]}"
-    return said if ends is None or ends[1] < 1 else f"perhaps {said}"
+    return said if ends is not None and ends[1] < 1 else f"perhaps {said}"
 
 
 def _elsewhere(found: Analysis, main: Scaled) -> list[str]:
@@ -98,17 +98,20 @@ def _doubts(options: ScalingOptions, found: Analysis) -> list[str]:
     return said
 
 
-def _of_one(options: ScalingOptions, found: Analysis) -> str:
-    """Say what one rank does, where nothing could be held against it."""
-    known = [each for each in found.alone if each["time"].value is not None]
+def _without_one(options: ScalingOptions, found: Analysis) -> str:
+    """Say what ranks do where nothing could be held against one of them: it may be too much for one."""
+    known = [each for each in found.all if each["time"].value is not None]
     if not known:
         return "Nothing could be measured."
-    last = known[-1]
+    main = max(known, key=lambda each: (each.shape.world, each.shape.ring, each.shape.sequence))
     unit = "tokens/s" if options.is_attention else "calls/s"
-    at = f" at {last.shape.sequence} tokens" if last.shape.sequence else ""
-    took = format_time(last["time"].value or 0.0)
-    done = f"One rank gets through {rate_cell(last['throughput'])} {unit}{at}, in {took} a call"
+    at = f" at {main.shape.sequence} tokens" if main.shape.sequence else ""
+    several = main.shape.world > 1
+    done = (
+        f"{who(options, main) if several else 'One rank'} get{'' if several else 's'} through "
+        f"{rate_cell(main['throughput'])} {unit}{at}, in {format_time(main['time'].value or 0.0)} a call"
+    )
     if not found.scaled:
         return f"{done}; what more ranks buy was not asked: `--nproc 2` does."
     why = next((each.reason or each["efficiency"].reason for each in found.scaled), None)
-    return f"{done}; what more ranks buy could not be measured: {why}."
+    return f"{done}; what more ranks buy is not known: {why}."

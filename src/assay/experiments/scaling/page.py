@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from assay.core.page import Page, Section, Text
 from assay.experiments.scaling.details import (
     arithmetic_table,
+    bytes_table,
     energy_table,
     memory_table,
+    passes_table,
     prediction_table,
     truth_table,
 )
@@ -34,10 +36,10 @@ def page(machine: Machine, options: ScalingOptions, found: Analysis, findings: F
     answer = (buys_table(options, found), *split_table(options, found), *remarks(options, found))
     sections = [
         Section(title="Results", elements=answer),
-        Section(title="Over ranks", elements=tuple(over_ranks(options, found))),
+        Section(title="Over ranks", elements=(*over_ranks(options, found), *passes_table(options, found))),
         Section(title="Communication", elements=tuple(communication_table(options, found))),
         Section(title="Predicted and measured", elements=tuple(prediction_table(options, found))),
-        Section(title="Is it right?", elements=tuple(truth_table(options, found))),
+        Section(title="Is it right?", elements=(*truth_table(options, found), *bytes_table(options, found))),
         Section(title="Memory", elements=(*memory_table(options, found), *memory_lines(found))),
         Section(
             title="Arithmetic and energy",

@@ -57,7 +57,8 @@ def blocks(options: ScalingOptions) -> list[Block]:
         again = f", repeat {repeat} of {options.repeat}" if options.repeat > 1 else ""
         for length in in_order(lengths(options), options.seed, repeat):
             alone = Shape(length, 1, 1)
-            found.append(_block(options, repeat, alone, f"{_words(options, alone)} and shares of rings{again}"))
+            shares = ", and its share of rings" if rings_at(options, length) else ""
+            found.append(_block(options, repeat, alone, f"{_words(options, alone)}{shares}{again}"))
             mine = [shape for shape in shapes(options) if shape.sequence == length]
             found += [
                 _block(options, repeat, shape, f"{_words(options, shape)}{again}")

@@ -36,8 +36,12 @@ def name_of(options: ScalingOptions, each: Scaled) -> str:
     return words(each.shape, is_attention=options.is_attention)
 
 
-def how_sure(options: ScalingOptions) -> str:
-    """Say what intervals are of."""
+def how_sure(options: ScalingOptions, found: Analysis) -> str:
+    """Say what intervals are of, or why there is none."""
+    known = [each["time"] for each in found.all if each["time"].estimate is not None]
+    if known and all(each.ends is None for each in known):
+        why = known[0].why_unsure or "no interval"
+        return f"{why[:1].upper()}{why[1:]}."
     if options.repeat > 1:
         return f"95 % intervals over {options.repeat} repeats, each started afresh (Student's t)."
     return "95 % intervals within one start of each, which say nothing of the next start; --repeat 3 gives those."
@@ -73,7 +77,7 @@ def buys_table(options: ScalingOptions, found: Analysis) -> Table:
         tones=tuple(tones),
         note=(
             f"Time: median over iterations of the slowest rank{passes}. Speedup: {unit} over one rank's; efficiency: "
-            f"speedup over ranks. {how_sure(options)} Marked against an efficiency of {least:.0%}."
+            f"speedup over ranks. {how_sure(options, found)} Marked against an efficiency of {least:.0%}."
         ),
     )
 

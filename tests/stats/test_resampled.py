@@ -1,0 +1,91 @@
+"""Draws of iterations: the first is what was measured, intervals hold the truth, and too little is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.stats.resampled import DRAWS, among_draws, indices, medians, over_repeats, why_no_interval
+from tests.stats.chances import at_least
+
+
+@given(n=st.integers(1, 60), seed=st.integers(0, 5))
+def test_the_first_draw_is_all_samples_as_they_came(n: int, seed: int) -> None:
+    samples = np.random.default_rng(seed).normal(100.0, 1.0, n)
+    chosen = indices(samples, seed)
+    assert chosen.shape == (DRAWS + 1, n)
+    assert (chosen[0] == np.arange(n)).all()
+    assert ((chosen >= 0) & (chosen < n)).all()
+    assert medians(samples, chosen)[0] == np.median(samples)
+    assert (chosen == indices(samples, seed)).all(), "the same whenever it is looked at"
+
+
+@pytest.mark.parametrize("n", [8, 10, 30])
+def test_a_ratio_of_two_medians_lies_within_as_often_as_is_said(n: int) -> None:
+    chance = np.random.default_rng(n)
+    hits = tries = 0
+    for seed in range(200):
+        one, other = (np.exp(chance.normal(0.0, 0.05, n)) for _ in range(2))
+        if why_no_interval(one) or why_no_interval(other):
+            continue
+        ends = among_draws(medians(one, indices(one, 2 * seed)) / medians(other, indices(other, 2 * seed + 1)))
+        assert ends is not None
+        tries += 1
+        hits += ends[0] <= 1.0 <= ends[1]
+    assert tries > 60
+    assert hits >= at_least(0.95, tries)
+
+
+def test_samples_that_resemble_their_neighbours_are_drawn_in_runs_and_widen_the_interval() -> None:
+    chance = np.random.default_rng(1)
+    slow = np.repeat(chance.normal(100.0, 1.0, 20), 10)
+    mixed = chance.permutation(slow)
+    widths = []
+    for samples in (slow, mixed):
+        ends = among_draws(medians(samples, indices(samples, 0)))
+        assert ends is not None
+        widths.append(ends[1] - ends[0])
+    assert widths[0] > 1.5 * widths[1]
+
+
+def test_what_is_drawn_together_cancels_together() -> None:
+    chance = np.random.default_rng(2)
+    shared = chance.normal(0.0, 5.0, 30)
+    full, compute = 110.0 + shared, 100.0 + shared
+    chosen = indices(full, 0)
+    ends = among_draws(medians(full, chosen) - medians(compute, chosen))
+    assert ends == pytest.approx((10.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (np.ones(1), "1 sample of one process are too few"),
+        (np.ones(5), "5 samples"),
+        (np.tile(np.repeat([1.0, 2.0], 50), 6) * np.linspace(1, 1.01, 600), "two levels"),
+    ],
+)
+def test_too_little_is_refused_with_the_reason(
+    samples: np.ndarray[tuple[int], np.dtype[np.float64]], said: str
+) -> None:
+    assert said in (why_no_interval(samples) or "")
+
+
+def test_enough_is_not_refused() -> None:
+    assert why_no_interval(np.random.default_rng(0).normal(100.0, 1.0, 10)) is None
+
+
+def test_a_draw_without_a_number_leaves_no_interval() -> None:
+    assert among_draws(np.array([1.0, 2.0, np.inf])) is None
+
+
+def test_repeats_are_averaged_as_ratios_where_all_are_positive_and_as_they_are_otherwise() -> None:
+    centre, low, high = over_repeats(np.array([1.0, 4.0]))
+    assert centre == pytest.approx(2.0)
+    assert low < 1.0
+    assert high > 4.0
+    centre, low, high = over_repeats(np.array([-1.0, 1.0, 3.0]))
+    assert centre == pytest.approx(1.0)
+    assert (low + high) / 2 == pytest.approx(1.0)
