@@ -35,12 +35,22 @@ def show(experiment: Experiment[Any], options: Value, machine: Machine, *, as_js
     click.echo(f"First block: {step.name} ({step.why}), {count} trial{'' if count == 1 else 's'}")
     for trial in step.trials:
         restarts = f", up to {trial.restarts} restarts" if trial.restarts > 1 else ""
-        click.echo(f"  {describe(trial)}: {trial.method.duration_s:.3g} s{restarts}")
+        click.echo(f"  {describe(trial)}: {_how_long(trial)}{restarts}")
         for line in _placed(trial, machine):
             click.echo(f"    {line}")
-    bound = "not known beforehand" if step.left_s is None else f"at most {format_span(step.left_s)}"
-    click.echo(f"The whole run takes {bound}, on this machine, at no cost.")
+    if step.left_s is None:
+        click.echo("How long the whole run takes is known once something is measured; on this machine, at no cost.")
+    else:
+        click.echo(f"The whole run takes at most {format_span(step.left_s)}, on this machine, at no cost.")
     return 0
+
+
+def _how_long(trial: Trial) -> str:
+    """Say how long a trial is timed: given counts are obeyed, however long they take."""
+    method = trial.method
+    if method.benchmark_runs is None:
+        return f"{method.duration_s:.3g} s"
+    return f"{method.warmup_runs or 0} calls to warm up, {method.benchmark_runs} timed"
 
 
 def _placed(trial: Trial, machine: Machine) -> list[str]:

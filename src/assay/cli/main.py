@@ -26,6 +26,7 @@ VERBS: Verbs = {
     "report": ("assay.cli.report:command", "Draw the report of a run, or of a recording, again."),
     "resume": ("assay.cli.resume:command", "Go on with a run that was stopped or failed."),
     "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
+    "scaling": ("assay.cli.scaling:command", "What do more GPUs buy, and what does communication cost?"),
     "time": ("assay.cli.time:command", "How long a function takes, or which of several is faster."),
 }
 

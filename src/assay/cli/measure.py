@@ -46,6 +46,29 @@ def begin(
     place = Torchrun.found()
     if place is not None and place.rank > 0:
         return serve(place, machine)
+    folder = created(
+        experiment,
+        options,
+        machine,
+        seed=seed,
+        output_dir=output_dir,
+        monitor=monitor,
+        monitor_interval_s=monitor_interval_s,
+    )
+    return go_on(experiment, folder, machine, as_json=as_json)
+
+
+def created(
+    experiment: Experiment[Any],
+    options: Value,
+    machine: Machine,
+    *,
+    seed: int,
+    output_dir: Path,
+    monitor: bool,
+    monitor_interval_s: float | None,
+) -> RunFolder:
+    """Return a new run folder, with the plan in it."""
     home()
     plan = Plan(
         experiment=experiment.name,
@@ -57,7 +80,7 @@ def begin(
         monitor=monitor,
         monitor_interval_s=monitor_interval_s,
     )
-    return go_on(experiment, RunFolder.create(output_dir.absolute(), plan, machine), machine, as_json=as_json)
+    return RunFolder.create(output_dir.absolute(), plan, machine)
 
 
 def as_told(experiment: Experiment[Any], options: Value, machine: Machine, seed: int, given: Mapping[str, Any]) -> int:
@@ -74,8 +97,11 @@ def as_told(experiment: Experiment[Any], options: Value, machine: Machine, seed:
     )
 
 
-def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, as_json: bool) -> int:
-    """Measure what a run folder still lacks; what was measured is kept whatever happens."""
+def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, as_json: bool, kept: bool = True) -> int:
+    """Measure what a run folder still lacks; what was measured is kept whatever happens.
+
+    ``kept`` is false for a folder that nobody will find afterwards.
+    """
     place = Torchrun.found()
     if place is not None and place.rank > 0:
         return serve(place, machine)
@@ -85,12 +111,13 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
             f"{show.short(folder.path)} was begun on another machine or with other software, and mixing the two would "
             f"compare what cannot be compared ({'; '.join(changed[:3])}); start a new run instead."
         )
-    note_run(folder.path)
+    if kept:
+        note_run(folder.path)
     cwd = Path(folder.plan.cwd)
     if not cwd.is_dir():
         raise MachineCannot(f"The folder {cwd}, from which this run was started, is gone.")
     try:
-        with show.progress() as progress, _starter(place, folder.path, cwd) as starter:
+        with show.progress() as progress, starter_for(place, folder.path, cwd) as starter:
             elsewhere = starter.machines if isinstance(starter, Hub) else {}
             found = run(experiment, folder, machine, Launcher(machine, starter, elsewhere), progress)
             if isinstance(starter, Hub):
@@ -98,8 +125,8 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
     except Busy:
         raise
     except (Stopped, MachineCannot, BadInput) as error:
-        raise _with_the_way_on(error, folder) from error
-    return shown(found, folder.path, as_json=as_json)
+        raise (_with_the_way_on(error, folder) if kept else error) from error
+    return shown(found, folder.path, as_json=as_json) if kept else show.passing(found, as_json=as_json)
 
 
 def shown(found: Result, folder: Path, *, as_json: bool) -> int:
@@ -112,7 +139,7 @@ def shown(found: Result, folder: Path, *, as_json: bool) -> int:
 
 
 @contextmanager
-def _starter(place: Torchrun | None, run_folder: Path, cwd: Path) -> Iterator[Starter]:
+def starter_for(place: Torchrun | None, run_folder: Path, cwd: Path) -> Iterator[Starter]:
     """Start workers here, or with the other ranks of the torchrun this is rank 0 of."""
     if place is None:
         yield LocalStarter(run_folder, cwd)

@@ -63,6 +63,17 @@ def result(found: Result, folder: Path, *, as_json: bool) -> int:
     return found.exit_code
 
 
+def passing(found: Result, *, as_json: bool) -> int:
+    """Show a result of which no file is left, and return the exit code."""
+    from assay.reports.terminal import print_page
+
+    if as_json:
+        click.echo(json.dumps(as_data(found, None), indent=2, ensure_ascii=False))
+    else:
+        print_page(brief(found), console(stderr=False))
+    return found.exit_code
+
+
 def brief(found: Result) -> Page:
     """Return what fits a screen: the answer, the tables that carry it, and what went wrong."""
     sections = [
@@ -71,11 +82,11 @@ def brief(found: Result) -> Page:
     return found.page.model_copy(update={"sections": tuple(sections), "facts": ()})
 
 
-def as_data(found: Result, folder: Path) -> dict[str, JsonValue]:
+def as_data(found: Result, folder: Path | None) -> dict[str, JsonValue]:
     """Return a result as plain JSON data."""
     return {
         "schema": SCHEMA_VERSION,
-        "run": str(folder),
+        "run": None if folder is None else str(folder),
         "exit_code": found.exit_code,
         "headline": found.findings.headline,
         "findings": [finding.as_json() for finding in found.findings.findings],
