@@ -88,9 +88,9 @@ def _finding(one: Judged, label: str, least: float) -> Finding:
         facts={
             "source": row.source,
             "assay": row.by,
-            "tokens": row.tokens,
+            "sequence": row.tokens or None,
             "batch": row.batch,
-            "ranks": row.world,
+            "world": row.world,
             "ring": row.ring,
             "time_ms": row.time_ms.value,
             "tokens_per_s": None if row.throughput is None else row.throughput.value,

@@ -30,6 +30,8 @@ ItemT = TypeVar("ItemT")
 EXPERIMENT = "scaling"
 PLAN = "plan.json"
 OLDER = "older"
+COPY = "latest.json"
+"""The same as another file, as a rule, and so read last."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def _there(path: Path) -> tuple[list[Path], list[Path]]:
         return [], [path]
     if (path / PLAN).is_file():
         return [path], []
-    runs, files = run_paths(path), sorted(path.glob("*.json"))
+    runs, files = run_paths(path), sorted(path.glob("*.json"), key=lambda file: (file.name == COPY, file.name))
     if not runs and not files:
         raise BadInput(f"{path} is neither a run folder nor a folder of runs or of .json files.")
     return runs, files

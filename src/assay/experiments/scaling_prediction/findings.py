@@ -92,7 +92,7 @@ def _refused(options: PredictionOptions, each: LeftOut) -> Finding:
         verdict="no",
         records=(),
         reason=f"Not possible: {each.reason}",
-        facts={"tokens": each.cell.tokens, "gpus": each.cell.gpus, "status": "skipped"},
+        facts={"sequence": each.cell.tokens, "world": each.cell.gpus, "status": "skipped"},
     )
 
 
@@ -104,12 +104,12 @@ def _claim(options: PredictionOptions, cell: Cell) -> str:
 def _facts(options: PredictionOptions, each: Forecast) -> Params:
     time = each.time
     return {
-        "tokens": each.cell.tokens,
-        "gpus": each.cell.gpus,
+        "sequence": each.cell.tokens,
+        "world": each.cell.gpus,
         "mode": options.mode,
         "passes": options.passes,
         "link": options.link.name,
-        "shard_tokens": each.shard,
+        "shard": each.shard,
         "time_s": None if time is None else time.time_s.value,
         "time_low_s": None if time is None else time.time_s.low,
         "time_high_s": None if time is None else time.time_s.high,
