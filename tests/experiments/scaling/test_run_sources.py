@@ -1,0 +1,128 @@
+"""Runs of ``assay scaling run`` are read with their intervals, once each, and what cannot be used is named."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from assay.core.errors import BadInput
+from assay.core.plan import Block
+from assay.experiments.scaling import EXPERIMENT
+from assay.experiments.scaling.sources import read
+from assay.store.plan import Plan
+from assay.store.records import Records
+from assay.store.runs import RunFolder
+from tests.experiments.scaling.results import write
+from tests.experiments.scaling.worlds import FOUR_CORES, GEMM, World, about, options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.experiments.scaling.options import ScalingOptions
+
+
+def kept(parent: Path, world: World, wanted: ScalingOptions) -> RunFolder:
+    """Return a run folder with all that a world gives."""
+    plan = Plan(
+        experiment="scaling", options=wanted.as_json(), seed=0, versions={"assay": "0.1.0"}, cwd="/", created_at="now"
+    )
+    folder = RunFolder.create(parent, plan, FOUR_CORES)
+    records = world.run(wanted)
+    known = Records([], folder.path)
+    while isinstance(block := EXPERIMENT.step(FOUR_CORES, wanted, known), Block):
+        folder.decide(block)
+        for record in (r for r in records if r.block == block.name):
+            for series in record.series:
+                np.save(folder.path / "samples" / f"{series.file}.npy", records.samples(series))
+            named = tuple(s.model_copy(update={"file": f"samples/{s.file}.npy"}) for s in record.series)
+            folder.keep(record.model_copy(update={"series": named}))
+        known = folder.records()
+    found = EXPERIMENT.analyse(FOUR_CORES, wanted, known)
+    folder.keep_findings(found)
+    folder.keep_files(EXPERIMENT.files(FOUR_CORES, wanted, found, known))
+    return folder
+
+
+def test_a_run_gives_a_row_for_each_shape_with_the_runs_own_numbers(tmp_path: Path) -> None:
+    wanted = options(sequences=(64,))
+    folder = kept(tmp_path, World(within=0.02), wanted)
+    found = read(folder.path)
+    assert [(r.tokens, r.world, r.ring) for r in found.rows] == [(64, 1, 1), (64, 2, 1), (64, 2, 2)]
+    own = EXPERIMENT.analyse(FOUR_CORES, wanted, folder.records())
+    for row in found.rows[1:]:
+        judged = about(own, "efficiency", world=row.world, ring=row.ring).estimate
+        assert judged is not None
+        assert row.efficiency == pytest.approx((judged.value, judged.low, judged.high))
+        assert row.of_run
+        assert row.by == "0.1.0"
+        assert row.batch == 2
+    assert found.rows[2].memory_gib == pytest.approx(50 / 1024)
+    assert found.rows[1].communication_ms == 0
+    assert found.rows[2].communication_ms == pytest.approx(1.0, rel=0.1)
+    assert (found.unusable, found.notes) == ((), ())
+
+
+def test_a_folder_of_runs_is_read_with_each_result_once_and_the_newest_of_each_shape(tmp_path: Path) -> None:
+    slow, fast = World(token_us=200.0, within=0.01), World(within=0.01)
+    kept(tmp_path, slow, options(sequences=(64,)))
+    newer = kept(tmp_path, fast, options(sequences=(64,)))
+    (tmp_path / "latest.json").write_bytes((newer.path / "older" / "scaling.json").read_bytes())
+    found = read(tmp_path)
+    assert len(found.rows) == 3
+    assert {row.source for row in found.rows} == {newer.path.name}
+    assert found.notes == ("Some shapes were measured more than once; of each the newest is shown.",)
+
+
+def test_the_older_file_of_a_run_says_the_same_without_an_interval(tmp_path: Path) -> None:
+    folder = kept(tmp_path, World(within=0.02), options(sequences=(64, 128), mode="weak"))
+    told, written = read(folder.path), read(folder.path / "older" / "scaling.json")
+    assert [row.key for row in told.rows] == [row.key for row in written.rows]
+    for one, other in zip(told.rows, written.rows, strict=True):
+        assert other.efficiency is not None
+        assert one.efficiency is not None
+        assert other.efficiency.value == pytest.approx(one.efficiency.value)
+        assert other.efficiency.low is None
+    assert "no intervals" in written.notes[0]
+
+
+def test_a_shape_that_failed_is_missing_and_the_rest_is_there(tmp_path: Path) -> None:
+    folder = kept(tmp_path, World(failing={"n64-p2-r2": "out of memory"}), options(sequences=(64,)))
+    assert [(r.world, r.ring) for r in read(folder.path).rows] == [(1, 1), (2, 1)]
+
+
+def test_another_workload_has_calls_and_no_tokens(tmp_path: Path) -> None:
+    folder = kept(tmp_path, World(within=0.01), options(subject=GEMM, sequences=(), rings=(1,)))
+    rows = read(folder.path).rows
+    assert [(r.tokens, r.batch, r.world) for r in rows] == [(0, None, 1), (0, None, 2)]
+    assert rows[1].efficiency is not None
+    assert rows[1].efficiency.value == pytest.approx(0.8, rel=0.05)
+
+
+def test_what_is_no_run_of_scaling_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    other = Plan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="now")
+    RunFolder.create(tmp_path, other, FOUR_CORES)
+    newer = RunFolder.create(tmp_path, changed(other, experiment="scaling", options={"subject": 1}), FOUR_CORES)
+    (newer.path / "plan.json").write_text(json.dumps({"experiment": "scaling", "schema": 99}), encoding="utf-8")
+    write(tmp_path / "good.json")
+    found = read(tmp_path)
+    assert {row.source for row in found.rows} == {"good.json"}
+    assert len(found.unusable) == 2
+    assert any("is a run of the experiment run, not of scaling" in text for text in found.unusable)
+    assert any("is not what this version of Assay writes" in text for text in found.unusable)
+
+
+def test_a_run_of_another_version_or_without_records_is_refused_in_words(tmp_path: Path) -> None:
+    plan = Plan(experiment="scaling", options={"new": 1}, seed=0, versions={}, cwd="/", created_at="now")
+    strange = RunFolder.create(tmp_path / "a", plan, FOUR_CORES)
+    with pytest.raises(BadInput, match="options of another version of Assay"):
+        read(strange.path)
+    empty = RunFolder.create(tmp_path / "b", changed(plan, options=options().as_json()), FOUR_CORES)
+    with pytest.raises(BadInput, match="holds no shape that was measured"):
+        read(empty.path)
+
+
+def changed(plan: Plan, **what: Any) -> Plan:
+    return plan.model_copy(update=what)
