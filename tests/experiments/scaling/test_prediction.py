@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from assay.workloads.dilated_attention.costs import Costs
 from assay.workloads.dilated_attention.plan import Heads, Ladder
 from assay.workloads.dilated_attention.steps import Seat, steps
 
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = st.floats(1e-5, 10.0)
 TRAFFIC = st.builds(Traffic, st.integers(0, 1000), st.integers(0, 10**11))
 LINK = st.builds(
@@ -145,6 +148,17 @@ def test_memory_of_a_shard_is_linear_in_its_length(ranks: int, backward: bool, c
     assert (shard.peak - shard.messages) * ranks == whole.peak
     double = costs(sequence=2 * problem.sequence, causal=causal)
     assert held(double, 2 * ranks, backward=backward).least == shard.least
+
+
+def test_the_model_of_memory_is_near_what_an_h200_held() -> None:
+    """Of one sequence in bfloat16, forward and backward: benchmarks/results/h200/attention.json."""
+    short, long = (costs(batch=1, sequence=sequence) for sequence in (65536, 1048576))
+    of_model = memory_mib(long, 1, backward=True).value - memory_mib(short, 1, backward=True).value
+    table = json.loads((ROOT / "benchmarks/results/h200/attention.json").read_text(encoding="utf-8"))["tables"][
+        "memory"
+    ]
+    peaks = {int(row.split("|")[1]): float(row.split("|")[3]) for row in table.splitlines()[2:]}
+    assert of_model == pytest.approx(peaks[1048576] - peaks[65536], rel=0.1)
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -9,7 +9,7 @@
     messages                               keys and values that a step brings or takes away: a shard's, dilated
     work            a block's output, and a gradient of as many elements backward
 
-The library's own memory (CUDA's context, NCCL's buffers, what an allocator keeps back) is not in it.
+The library's own memory (CUDA's context, workspaces, NCCL's buffers, what an allocator keeps back) is not in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IN_FLIGHT = {False: 3, True: 6}
 
 METHOD = (
     "a model: tensors of a shard, their sums in float32, and messages; from what must be held to all of it at once; "
-    "without the memory of CUDA's context, of NCCL and of what the allocator keeps back"
+    "without the memory of CUDA's context, of workspaces, of NCCL and of what the allocator keeps back"
 )
 
 
@@ -51,8 +51,13 @@ class Held:
 
     @property
     def peak(self) -> int:
-        """What is there at the fullest moment as it is computed here."""
-        return self.least + self.sums + self.messages + self.work
+        """What is there at the fullest moment as it is computed here: work is done before sums become gradients."""
+        return self.inputs + self.output + self.log_sums + self.sums + self.messages + max(self.gradients, self.work)
+
+    @property
+    def most(self) -> int:
+        """What is there where a kernel keeps sums of its own, and nothing is given back before the end."""
+        return self.least + 2 * self.sums + self.messages + self.work
 
 
 def held(costs: Costs, ranks: int, *, backward: bool) -> Held:
@@ -80,12 +85,12 @@ def held(costs: Costs, ranks: int, *, backward: bool) -> Held:
 
 
 def memory_mib(costs: Costs, ranks: int, *, backward: bool) -> Estimate:
-    """Return the most that a rank holds; the interval ends at a second set of sums, which kernels may keep inside."""
+    """Return the most that a rank holds; the interval is from what must be there to what may be there at once."""
     parts = held(costs, ranks, backward=backward)
     return Estimate(
         value=parts.peak / MIB,
         low=parts.least / MIB,
-        high=(parts.peak + parts.sums) / MIB,
+        high=parts.most / MIB,
         unit="MiB",
         scope="machine",
         method=METHOD,
