@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
-from assay.cli.on_host import TimeLimit
+from assay.cli.ordering import TimeLimit
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:

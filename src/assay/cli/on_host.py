@@ -8,18 +8,16 @@ A verb takes part with the decorator `hosted` and, first of all in its function:
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli.params import Duration, as_given
+from assay.cli.ordering import TimeLimit, order_of
 from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from assay.hosts.base import Ended, Host, Order, Progress
@@ -31,26 +29,6 @@ LOCAL = "local"
 
 class HostOption(click.Option):
     """An option about machines elsewhere; it is said on the command line and nowhere else."""
-
-
-class TimeLimit(Duration):
-    """Seconds from "30m", "2h", or Slurm's "HH:MM:SS"; a bare number would be minutes to some and seconds to others."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        from assay.hosts.slurm.queue import seconds
-
-        text = str(value)
-        if re.fullmatch(r"\s*[0-9.]+\s*", text):
-            raise BadInput(f"--time {text} could be seconds or minutes; write {text.strip()}m or HH:MM:SS.")
-        if ":" in text or "-" in text:
-            found = seconds(text)
-            if not found:
-                raise BadInput(f"--time {text} is not a time; write 30m, 2h or HH:MM:SS.")
-            return found
-        return super().convert(value, param, ctx)
 
 
 OPTIONS = {
@@ -106,83 +84,11 @@ def sent(ctx: click.Context, given: Mapping[str, Any]) -> int | None:
     strange = [p.opts[0] for p in said if p.name not in {*host.options, "remote_python"}]
     if strange:
         raise BadInput(f"{strange[0]} means nothing to --on {name}.")
-    order = order_of(ctx, given, name, place)
+    order = order_of(ctx, given, name, place, but=NOT_SENT)
     if given.get("dry_run"):
         click.echo(host.script(order), nl=False)
         return 0
     return _carried_out(host, order)
-
-
-def order_of(ctx: click.Context, given: Mapping[str, Any], host: str, place: str | None) -> Order:
-    """Return what is to be run elsewhere, and on what."""
-    import secrets
-    from datetime import datetime
-    from pathlib import Path
-    from shutil import get_terminal_size
-
-    from assay.hosts.base import Order
-
-    if place is not None and given["partition"] not in {None, place}:
-        raise BadInput(f"--on {host}:{place} and --partition {given['partition']} are two partitions.")
-    number = secrets.token_hex(8)
-    output_dir = Path(given.get("output_dir") or given["run"].parent).absolute()
-    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    remote = given["remote_python"]
-    return Order(
-        id=number,
-        words=inner_words(ctx),
-        cwd=str(Path.cwd()),
-        folder=str(output_dir / f"{host}-{stamp}-{number[:4]}"),
-        output_dir=str(output_dir),
-        place=place or given["partition"],
-        nodes=given["nodes"] or 1,
-        processes=given["nproc"] or _gpus(given) or 1,
-        limit_s=given["time"],
-        arguments=(
-            *(f"--{key.replace('_', '-')}={given[key]}" for key in ("account", "gres", "gpus_per_node") if given[key]),
-            *given["sbatch_args"],
-        ),
-        python=remote or sys.executable,
-        python_path=None if remote else _absolute(os.environ.get("PYTHONPATH", "")),
-        columns=max(20, get_terminal_size().columns),
-    )
-
-
-def _gpus(given: Mapping[str, Any]) -> int | None:
-    """Return how many GPUs a node is asked to have, where that is said."""
-    for text in (given["gpus_per_node"], given["gres"]):
-        if found := re.fullmatch(r"(?:gpu:)?(?:[^:,=]+[:=])?(\d+)", text or ""):
-            return int(found[1])
-    return None
-
-
-def _absolute(python_path: str) -> str | None:
-    from pathlib import Path
-
-    return os.pathsep.join(str(Path(entry).absolute()) for entry in python_path.split(os.pathsep) if entry) or None
-
-
-def inner_words(ctx: click.Context) -> tuple[str, ...]:
-    """Return the verb and its words, without those that say where."""
-    mine = {name: p for p in ctx.command.params if p.name in NOT_SENT for name in (*p.opts, *p.secondary_opts)}
-    words = list(as_given(ctx))
-    cut = words.index("--") if "--" in words else len(words)
-    return (*ctx.command_path.split()[1:], *_without(words[:cut], mine), *words[cut:])
-
-
-def _without(words: Iterable[str], mine: Mapping[str, click.Parameter]) -> list[str]:
-    kept: list[str] = []
-    skipping = False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        parameter = mine.get(name.replace("_", "-")) if name.startswith("--") else None
-        if skipping:
-            skipping = False
-        elif parameter is None:
-            kept.append(word)
-        else:
-            skipping = not equals and not getattr(parameter, "is_flag", False)
-    return kept
 
 
 class Screen:
@@ -211,6 +117,8 @@ def _carried_out(host: Host, order: Order) -> int:
     except Stopped as stopped:
         raise Stopped(f"{stopped}{_way_on(order, host)}.") from None
     _raise_for(ended, order, folders, host)
+    if ended.exit_code == Stopped.exit_code and (way_on := _way_on(order, host)):
+        click.echo(f"From here{way_on.removeprefix(';')}.", err=True)
     return ended.exit_code
 
 

@@ -11,14 +11,10 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.core.lifeline import die_with_parent
 from assay.launch.ranks import free_port
 from tests.running import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DAEMONS = ("slurmctld", "slurmd")
 NODES = ("n1", "n2", "n3")
@@ -139,21 +135,12 @@ class Cluster:
     def _ours(self) -> list[int]:
         """Return the processes that were started with this cluster's configuration and still run."""
         needle = f"SLURM_CONF={self.conf}".encode()
-        return [pid for pid in _pids() if _reads(lambda pid=pid: needle in _environment(pid))]
-
-
-def _pids() -> list[int]:
-    return [
-        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()
-    ]
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in pids if pid != os.getpid() and needle in _environment(pid)]
 
 
 def _environment(pid: int) -> list[bytes]:
-    return (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
-
-
-def _reads(look: Callable[[], bool]) -> bool:
     try:
-        return look()
+        return (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
-        return False
+        return []

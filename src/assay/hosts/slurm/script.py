@@ -83,6 +83,7 @@ def _set_up(order: Order) -> list[str]:
     return [
         f"export {FOLDER_VARIABLE}={quote(order.folder)}",
         f"""trap 'echo $? > "${FOLDER_VARIABLE}/{ENDED}"' EXIT""",
+        "trap 'exit 143' TERM",
         path,
         f"export COLUMNS={order.columns}",
         f"python={quote(order.python)}",
