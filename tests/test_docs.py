@@ -26,6 +26,13 @@ QUICK_TO_START = {"softmax", "gemm", "flash_attention"}
 """What has an implementation in numpy, whose workers start in a fraction of the time that PyTorch takes."""
 
 
+SMALL_RINGS = (
+    "--seq-lengths", "256", "--segment-lengths", "64,256", "--dilation-rates", "1,2", "--num-heads", "2",
+    "--embed-dim", "16", "--ring-sizes", "2", "--isolation", "none", "--no-monitor",
+)  # fmt: skip
+"""A shape of two ranks that is computed in milliseconds."""
+
+
 def commands(document: Path) -> list[str]:
     """Return the ``assay`` lines of a document's shell examples."""
     blocks = re.findall(r"^```bash\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -49,6 +56,8 @@ def shortened(command: str) -> list[str]:
     if words[:2] == ["contention", "run"] and "--dry-run" not in words:
         tuned = any(word.startswith("--tuner") for word in words)
         return [*words, "--budget", "1", "--repeat", "1", *(() if tuned else ("--tuner", "none"))]
+    if words[:2] == ["scaling", "run"] and "--dry-run" not in words:
+        return [*words, *SMALL_RINGS]
     if words[0] != "run" or "--dry-run" in words:
         return words
     if "concurrent" not in words:

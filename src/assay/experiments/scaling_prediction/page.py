@@ -172,11 +172,7 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _grounds(options: PredictionOptions, found: Sequence[Forecast], records: Records) -> tuple[Element, ...]:
-    labels = {
-        trial.id: f"{trial.block}, ring {trial.roles[0].subjects[0].params['ring']}"
-        for block in blocks_of(options)
-        for trial in block.trials
-    }
+    labels = {trial.id: str(trial.settings["phase"]) for block in blocks_of(options) for trial in block.trials}
     return (*(Text(text=f"Link {told(options.link)}.") for _ in found[:1]), *watched_table(records, labels))
 
 

@@ -86,6 +86,12 @@ def baseline_of(cell: Cell) -> Cell:
     return Cell(cell.tokens, 1)
 
 
+def phase_of(cell: Cell) -> str:
+    """Say what is measured for a cell."""
+    what = "the whole" if cell.gpus == 1 else f"one share of a ring of {cell.gpus}"
+    return f"{cell.tokens} tokens, {what}"
+
+
 def trial_of(options: PredictionOptions, cell: Cell) -> Trial:
     """Return the trial in which a cell's computation is measured."""
     subject, device = subject_of(options, cell), options.device
@@ -98,6 +104,7 @@ def trial_of(options: PredictionOptions, cell: Cell) -> Trial:
             benchmark_runs=options.benchmark_runs,
             timeout_s=options.timeout_s,
         ),
+        settings={"phase": phase_of(cell)},
         strangers=options.strangers,
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
