@@ -180,7 +180,7 @@ def test_labels_name_only_what_differs() -> None:
 def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_nothing() -> None:
     drawn = figures([*read(), *read(assay=None, lengths=(16384,))])
     names = [figure.name for figure in drawn.scaling]
-    assert names == ["scaling_throughput", "scaling_speedup", "scaling_efficiency", "scaling_time"]
+    assert names == ["throughput", "speedup", "efficiency", "time"]
     speedup = drawn.scaling[1]
     assert [line.label for line in speedup.lines] == [
         "16,384 tokens", "32,768 tokens", "16,384 tokens, older tool: means nothing", "ideal",
@@ -200,7 +200,7 @@ def test_the_figures_have_units_intervals_an_ideal_and_a_label_for_what_means_no
 def test_lines_of_ranks_grouped_otherwise_begin_at_one_rank() -> None:
     one = row(world=1, efficiency=Span(1.0), speedup=Span(1.0))
     by_itself = row(world=2, ring=1, efficiency=Span(0.8, 0.7, 0.9), speedup=Span(1.6))
-    efficiency = next(f for f in figures([one, by_itself]).scaling if f.name == "scaling_efficiency")
+    efficiency = next(f for f in figures([one, by_itself]).scaling if f.name == "efficiency")
     assert [(line.label, line.x) for line in efficiency.lines] == [
         ("16,384 tokens", (1.0,)), ("16,384 tokens, each by itself", (1.0, 2.0)), ("ideal", (1.0, 2.0)),
     ]  # fmt: skip

@@ -49,10 +49,10 @@ def figures(rows: Sequence[Row]) -> Drawn:
 def _scaling(rows: Sequence[Row]) -> tuple[Lines, ...]:
     words, scale = _rate(rows)
     found = (
-        _lines(rows, "Throughput", "scaling_throughput", words, lambda row: _times(row.throughput, scale), log_y=True),
-        _lines(rows, "Speedup", "scaling_speedup", "×", lambda row: row.speedup, log_y=True, against_one=True),
-        _lines(rows, "Efficiency", "scaling_efficiency", "%", lambda row: _percent(row.efficiency), against_one=True),
-        _lines(rows, "Time of a call", "scaling_time", "ms", lambda row: row.time_ms, log_y=True),
+        _lines(rows, "Throughput", "throughput", words, lambda row: _times(row.throughput, scale), log_y=True),
+        _lines(rows, "Speedup", "speedup", "×", lambda row: row.speedup, log_y=True, against_one=True),
+        _lines(rows, "Efficiency", "efficiency", "%", lambda row: _percent(row.efficiency), against_one=True),
+        _lines(rows, "Time of a call", "time", "ms", lambda row: row.time_ms, log_y=True),
     )
     return tuple(figure for figure in found if figure is not None)
 
@@ -69,7 +69,7 @@ def _memory(rows: Sequence[Row]) -> tuple[Lines, ...]:
     return tuple(
         figure
         for figure in (
-            _lines(rows, "Peak memory of a rank", "memory_peak", "GiB", lambda row: _point(row.memory_gib), log_y=True),
+            _lines(rows, "Peak memory of a rank", "memory", "GiB", lambda row: _point(row.memory_gib), log_y=True),
             _lines(rows, "Peak memory to a token of a rank", "memory_per_token", "KiB", _per_token),
         )
         if figure is not None

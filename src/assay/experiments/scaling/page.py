@@ -14,7 +14,7 @@ from assay.experiments.scaling.details import (
     prediction_table,
     truth_table,
 )
-from assay.experiments.scaling.figures import memory_lines, over_ranks, samples, timeline
+from assay.experiments.scaling.figures import drawn_of, samples, timeline
 from assay.experiments.scaling.findings import EXPECTED
 from assay.experiments.scaling.gate import judge
 from assay.experiments.scaling.headline import largest
@@ -33,18 +33,20 @@ if TYPE_CHECKING:
 
 def page(machine: Machine, options: ScalingOptions, found: Analysis, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
+    drawn = drawn_of(options, found)
     answer = (buys_table(options, found), *split_table(options, found), *remarks(options, found))
     sections = [
         Section(title="Results", elements=answer),
-        Section(title="Over ranks", elements=(*over_ranks(options, found), *passes_table(options, found))),
+        Section(title="Over ranks", elements=(*drawn.scaling, *passes_table(options, found))),
         Section(title="Communication", elements=tuple(communication_table(options, found))),
         Section(title="Predicted and measured", elements=tuple(prediction_table(options, found))),
         Section(title="Is it right?", elements=(*truth_table(options, found), *bytes_table(options, found))),
-        Section(title="Memory", elements=(*memory_table(options, found), *memory_lines(found))),
+        Section(title="Memory", elements=(*memory_table(options, found), *drawn.memory)),
         Section(
             title="Arithmetic and energy",
             elements=(*arithmetic_table(options, found), *energy_table(options, found)),
         ),
+        Section(title="At a glance", elements=drawn.heat_maps),
         Section(title="Every sample", elements=tuple(samples(options, found))),
         Section(title="What ran when", elements=_placement(found, records)),
         *trouble(records),
