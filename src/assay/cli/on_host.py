@@ -128,7 +128,7 @@ def _raise_for(ended: Ended, order: Order, folders: tuple[Path, ...], host: Host
         return
     kinds: dict[int, type[AssayError]] = {kind.exit_code: kind for kind in (BadInput, MachineCannot, Stopped)}
     way_on = _way_on(order, host) if folders else ""
-    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason}. Its files are in {order.folder}{way_on}.")
+    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason.rstrip('.')}. Its files are in {order.folder}{way_on}.")
 
 
 def _way_on(order: Order, host: Host) -> str:

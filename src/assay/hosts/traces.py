@@ -2,7 +2,7 @@
 
 FOLDER/
   job.sh  job.log     what was asked for, and what the host's own tools said
-  nodes/NAME          a node has begun
+  nodes/NAME          a node has begun; not empty once it is ready to join the others
   ranks/0.json …      a rank has begun; its exit code once it has ended
   ranks/0.out, 0.err  what it printed
   run                 the run folder that rank 0 measures into
@@ -58,9 +58,9 @@ def ranks(folder: Path) -> dict[int, Rank]:
     return dict(sorted(found.items()))
 
 
-def nodes(folder: Path) -> set[str]:
-    """Return the nodes that have begun."""
-    return {path.name for path in (folder / "nodes").glob("*")}
+def nodes(folder: Path) -> dict[str, bool]:
+    """Return the nodes that have begun, and whether each was ready to join the others."""
+    return {path.name: path.stat().st_size > 0 for path in (folder / "nodes").glob("*")}
 
 
 def note_run(path: Path) -> None:

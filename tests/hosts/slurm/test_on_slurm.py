@@ -207,7 +207,7 @@ def test_what_slurm_refuses_is_said_in_its_words(
 def test_an_interpreter_that_the_nodes_do_not_have_is_named(slurm: Cluster, assay: Assay) -> None:
     ran = assay("run", "bad.py:fine", *QUICK, "--on", "slurm", "--remote-python", "/no/such/python")
     assert ran.code == 3
-    assert "/no/such/python could not start Assay on the nodes" in ran.err
+    assert "/no/such/python could not start Assay on node n1" in ran.err
     assert "not found" in ran.err
 
 

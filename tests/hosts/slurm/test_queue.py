@@ -37,6 +37,7 @@ def test_a_reason_may_hold_anything() -> None:
     assert queue.why_waiting(job.reason).startswith("a node it needs is not available (ReqNodeNotAvail, ")
     assert queue.why_waiting("Resources") == "nodes are not free (Resources)"
     assert queue.why_waiting("QOSMaxGRESPerUser") == "QOSMaxGRESPerUser"
+    assert queue.why_waiting("None") == "it is new"
 
 
 def test_partitions_are_offers() -> None:

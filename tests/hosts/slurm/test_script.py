@@ -99,7 +99,8 @@ def test_several_meet_on_the_first_node(tmp_path: Path) -> None:
     cut = called.index("-m", 2)
     assert called[cut:] == ["-m", "assay.cli.inside", *WORDS]
     assert called[:cut] == [
-        "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", "1", "--nproc-per-node", "4",
+        "-m", "assay.worker.node", f"{tmp_path}/orders/nodes/n7", "--nnodes", "2", "--node-rank", "1",
+        "--nproc-per-node", "4",
         "--rdzv-conf", "timeout=120", "--master-addr", "10.0.0.7", "--master-port", "4711",
     ]  # fmt: skip
     assert ended == ["3"]

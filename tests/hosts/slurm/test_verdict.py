@@ -18,7 +18,7 @@ def job(state: str, reason: str = "None") -> Job:
 
 def left(*codes: int | None, log: str = "", **changes: object) -> Left:
     ranks = {number: Rank(rank=number, node=TWO[number], exit_code=code) for number, code in enumerate(codes)}
-    return Left(**{"nodes": TWO, "joined": frozenset(TWO), "ranks": ranks, "log": log, **changes})  # type: ignore[arg-type]
+    return Left(**{"nodes": TWO, "begun": dict.fromkeys(TWO, True), "ranks": ranks, "log": log, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 70])
@@ -59,21 +59,26 @@ def test_the_node_that_failed_is_named_as_far_as_it_is_known() -> None:
 
 def test_a_node_that_never_joined_is_named() -> None:
     log = "srun: error: something\nRendezvousTimeoutError: after 120 s\nsrun: error: n1: task 0: Exited"
-    ended = verdict(job("FAILED"), left(joined=frozenset({"n1"}), log=log), order())
-    assert ended.exit_code == 4
-    assert ended.reason == "node n2 never joined the others: RendezvousTimeoutError: after 120 s"
+    for begun in ({"n1": True}, {"n1": True, "n2": False}):
+        ended = verdict(job("FAILED"), left(begun=begun, log=log), order())
+        assert ended.exit_code == 4
+        assert ended.reason == "node n2 never joined the others: RendezvousTimeoutError: after 120 s"
 
 
 def test_a_folder_that_the_nodes_do_not_see_is_suspected() -> None:
-    ended = verdict(job("FAILED"), left(joined=frozenset()), order())
+    ended = verdict(job("FAILED"), left(begun={}), order())
     assert ended.exit_code == 3
     assert "is /shared/my work/runs/slurm-1 on a file system that the nodes share?" in (ended.reason or "")
 
 
 def test_an_interpreter_that_cannot_start_is_named() -> None:
-    ended = verdict(job("FAILED"), left(log="sh: 1: exec: /opt/x: not found"), order())
+    log = "sh: 1: exec: /opt/x: not found"
+    ended = verdict(job("FAILED"), left(begun=dict.fromkeys(TWO, False), log=log), order())
     assert ended.exit_code == 3
-    assert ended.reason == "/opt/py thon/bin/python could not start Assay on the nodes: sh: 1: exec: /opt/x: not found"
+    assert ended.reason == f"/opt/py thon/bin/python could not start Assay on the nodes: {log}"
+    log += "\nsrun: error: n2: task 1: Exited with exit code 127\nsrun: error: n1: task 0: Terminated"
+    named = verdict(job("FAILED"), left(begun=dict.fromkeys(TWO, False), log=log), order())
+    assert "could not start Assay on node n2: sh: 1: exec: /opt/x: not found" in (named.reason or "")
 
 
 def test_the_rank_that_stopped_the_others_is_named() -> None:

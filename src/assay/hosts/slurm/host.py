@@ -157,7 +157,7 @@ def _left(folder: Path, nodes: tuple[str, ...]) -> Left:
         failed = queue.failed_nodes(said.out)
     return Left(
         nodes=nodes,
-        joined=frozenset(traces.nodes(folder)),
+        begun=traces.nodes(folder),
         ranks=ranks,
         words={number: traces.last_line(folder / "ranks" / f"{number}.err") for number in ranks},
         failed_nodes=failed,

@@ -29,7 +29,6 @@ NEVER = {
 """Reasons that waiting does not mend, and what they mean."""
 
 WAITS = {
-    "None": "it is new",
     "PartitionNodeLimit": "it asks for more nodes than the partition has up",
     "Priority": "others come first",
     "ReqNodeNotAvail": "a node it needs is not available",
@@ -69,6 +68,8 @@ def jobs(text: str) -> tuple[Job, ...]:
 
 def why_waiting(reason: str) -> str:
     """Return a reason for waiting in words, with Slurm's own."""
+    if reason == "None":
+        return "it is new"
     meaning = {**NEVER, **WAITS}.get(reason.partition(",")[0])
     return reason if meaning is None else f"{meaning} ({reason})"
 
@@ -136,6 +137,12 @@ def failed_nodes(text: str) -> dict[str, str]:
             state = parts[1].rstrip("*") + (", not responding" if parts[1].endswith("*") else "")
             found[parts[0]] = state if parts[2] in {"", "none"} else f"{state}: {parts[2]}"
     return found
+
+
+def first_to_exit(log: str) -> str | None:
+    """Return the node whose task ended first by itself and not well, from what ``srun`` says; null when none did."""
+    found = re.search(r"srun: error: (\S+): tasks? [\d,-]+: Exited with exit code", log)
+    return found[1] if found else None
 
 
 def nodes_named_failed(log: str) -> tuple[str, ...]:

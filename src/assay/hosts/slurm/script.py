@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from assay.hosts.base import Order
 
 INSIDE = "assay.cli.inside"
+NODE = "assay.worker.node"
 JOIN_WITHIN_S = 120
 
 SHORT = {
@@ -111,8 +112,8 @@ def _several(order: Order) -> list[str]:
         "",
         f"{_srun()} sh -c '",
         f'  : > "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME"',
-        f'  exec "$0" -m torch.distributed.run --nnodes {order.nodes} --node-rank "$SLURM_NODEID" \\',
-        f'    --nproc-per-node {order.processes} --rdzv-conf timeout={JOIN_WITHIN_S} "$@"',
+        f'  exec "$0" -m {NODE} "${FOLDER_VARIABLE}/nodes/$SLURMD_NODENAME" --nnodes {order.nodes} \\',
+        f'    --node-rank "$SLURM_NODEID" --nproc-per-node {order.processes} --rdzv-conf timeout={JOIN_WITHIN_S} "$@"',
         f"""' "$python" --master-addr "$address" --master-port "$port" -m {INSIDE} \\""",
         f"  {join(order.words)}",
     ]

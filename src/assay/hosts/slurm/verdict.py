@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from assay.core.errors import MachineCannot, Stopped
 from assay.core.units import format_span
 from assay.hosts.base import Ended
-from assay.hosts.slurm.queue import nodes_named_failed
+from assay.hosts.slurm.queue import first_to_exit, nodes_named_failed
 
 if TYPE_CHECKING:
     from assay.hosts.base import Order
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a job: its ranks, its nodes, and the last words of each."""
+    """What is left of a job: its nodes, which of them began and were ready to join, its ranks and their last words."""
 
     nodes: tuple[str, ...] = ()
-    joined: frozenset[str] = frozenset()
+    begun: dict[str, bool] = field(default_factory=dict)
     ranks: dict[int, Rank] = field(default_factory=dict)
     words: dict[int, str] = field(default_factory=dict)
     failed_nodes: dict[str, str] = field(default_factory=dict)
@@ -70,15 +70,18 @@ def _failed_nodes(left: Left) -> str:
 def _without_an_answer(left: Left, order: Order) -> Ended:
     """Say how far a job came whose first rank gave no exit code."""
     last = _last(left.log)
-    if not left.joined:
-        said = f": {last}" if last else f"; is {order.folder} on a file system that the nodes share?"
-        return _ended(MachineCannot, f"the job ended before anything ran on its nodes{said}")
-    absent = [node for node in left.nodes if node not in left.joined]
-    if absent:
-        return _ended(Stopped, f"{_listed(absent)} never joined the others{f': {last}' if last else ''}")
-    if not left.ranks:
-        return _ended(MachineCannot, f"{order.python} could not start Assay on the nodes{f': {last}' if last else ''}")
-    return _ended(Stopped, _cause(left) or f"the ranks gave no answer{f': {last}' if last else ''}")
+    said = f": {last}" if last else ""
+    if not left.begun:
+        shared = f"; is {order.folder} on a file system that the nodes share?"
+        return _ended(MachineCannot, f"the job ended before anything ran on its nodes{said or shared}")
+    if left.ranks:
+        return _ended(Stopped, _cause(left) or f"the ranks gave no answer{said}")
+    absent = [node for node in left.nodes if not left.begun.get(node)]
+    if 0 < len(absent) < len(left.nodes):
+        return _ended(Stopped, f"{_listed(absent)} never joined the others{said}")
+    first = first_to_exit(left.log)
+    where = f"node {first}" if first else "the nodes"
+    return _ended(MachineCannot, f"{order.python} could not start Assay on {where}{said}")
 
 
 def _cause(left: Left) -> str | None:
