@@ -88,7 +88,11 @@ class Row:
 def newest(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Return each shape once, as it was read last, in a plain order."""
     last = {row.key: row for row in rows}
-    return tuple(sorted(last.values(), key=lambda row: (row.by is None, row.setting, row.asked, row.world, row.ring)))
+    return tuple(sorted(last.values(), key=_order))
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    return (row.by is None, row.setting, row.asked, row.batch or 0, row.world, row.ring)
 
 
 def with_speedups(rows: Sequence[Row]) -> tuple[Row, ...]:
