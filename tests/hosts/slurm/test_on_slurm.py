@@ -212,15 +212,12 @@ def test_an_interpreter_that_the_nodes_do_not_have_is_named(slurm: Cluster, assa
 
 
 def test_the_time_limit_ends_it(
-    slurm: Cluster, send: Callable[..., Sent], assay_home: Path, tell: Callable[[str], None]
+    slurm: Cluster, send: Callable[..., Sent], workplace: Path, assay_home: Path, tell: Callable[[str], None]
 ) -> None:
     sent = send(*LONG, "--on", "slurm:side", "--time", "1m")
-
-    def job() -> str:
-        return slurm.ask("squeue", "-h", "-p", "side", "-t", "RUNNING", "-o", "%i").strip()
-
-    wait_for(job, within_s=60)
-    slurm.ask("scontrol", "update", f"jobid={job()}", "EndTime=now+1")  # limits are whole minutes, and looked at rarely
+    wait_for(lambda: list((workplace / "runs").glob("slurm-*/ranks/0.json")), within_s=60)
+    job = slurm.ask("squeue", "-h", "-p", "side", "-t", "RUNNING", "-o", "%i").strip()
+    slurm.ask("scontrol", "update", f"jobid={job}", "EndTime=now+1")  # limits are whole minutes; this one is over
     code, err = sent.ended()
     tell(err.splitlines()[-1])
     assert code == 4, err
