@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.core.errors import BadInput, MachineCannot
@@ -74,6 +75,12 @@ class TritonWorkload(Protocol):
     def launch(self, params: Params, *, device: str, seed: int) -> Launch:
         """Put the data in place, and return how the kernel is launched over it."""
         ...
+
+
+@cache
+def installed() -> bool:
+    """Return whether Triton can be imported here."""
+    return find_spec("triton") is not None
 
 
 def interpreted() -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.workloads.dilated_attention import blocks, dilated_attention
-from assay.workloads.dilated_attention.merge import view
+from assay.workloads.dilated_attention.merge import flat_view, view
 from assay.workloads.dilated_attention.plan import OFFSETS, Heads, Ladder, UncoveredRows, parts
 from assay.workloads.dilated_attention.reference import blockwise, dense, multiplicity
 from tests.workloads.dilated_attention.world import Case, drawn, options_of
@@ -137,11 +137,14 @@ def test_what_all_keys_hide_is_zero() -> None:
 def test_parts_are_views_that_copy_nothing(rule: str) -> None:
     import torch
 
-    x = torch.zeros(2, 24, 4, 1, 8)
+    x = torch.arange(2 * 24 * 4 * 8.0).reshape(2, 24, 4, 1, 8)
     for part in parts(Ladder.of(LADDER.segments, LADDER.rates), Heads(4, 4, rule), 24):
-        seen = view(x, part)
-        assert seen.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-        assert blocks._flat(seen, 1).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        seen, at_once = view(x, part), flat_view(x, part, 1)
+        for each in (seen, blocks.flat(seen, 1), at_once):
+            assert each.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        assert torch.equal(at_once, blocks.flat(seen, 1))
+        other = x.transpose(0, 1).contiguous().transpose(0, 1)
+        assert torch.equal(flat_view(other, part, 1), at_once)
 
 
 def test_the_reference_in_blocks_is_the_reference() -> None:

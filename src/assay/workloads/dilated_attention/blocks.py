@@ -56,15 +56,20 @@ def attend(
     """Return the output and the log-sum-exp of the scores; where no key is seen they are 0 and minus infinity."""
     if backend == "math":
         return _attend(q, k, v, causal=causal, hidden=hidden)
-    aten = import_torch().ops.aten
-    four = [_flat(x, q.shape[3]) for x in (q, k, v)]
-    if backend == "cudnn":
-        out, sums = aten._scaled_dot_product_cudnn_attention(*four, None, True, 0.0, causal)[:2]  # noqa: SLF001
-    elif q.is_cuda:
-        out, sums = aten._scaled_dot_product_flash_attention(*four, 0.0, causal)[:2]  # noqa: SLF001
-    else:
-        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(*four, 0.0, causal)  # noqa: SLF001
+    out, sums = attend_flat(*(flat(x, q.shape[3]) for x in (q, k, v)), causal=causal, backend=backend)
     return out.reshape(q.shape), sums.reshape(q.shape[:-1])
+
+
+def attend_flat(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, backend: str) -> tuple[Tensor, Tensor]:
+    """Return output and log-sum-exp of (batch, head, position, dim) by a fused kernel of PyTorch's."""
+    aten = import_torch().ops.aten
+    if backend == "cudnn":
+        out, sums = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)[:2]  # noqa: SLF001
+    elif q.is_cuda:
+        out, sums = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]  # noqa: SLF001
+    else:
+        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)  # noqa: SLF001
+    return out, sums
 
 
 def attend_backward(
@@ -81,32 +86,46 @@ def attend_backward(
     """Return what the block adds to the gradients of q, k and v, given output and log-sum-exp of the whole softmax."""
     if backend == "math":
         return _attend_backward(gradient, q, k, v, whole, causal=causal, hidden=hidden)
-    torch = import_torch()
     out, sums = whole
-    four = [_flat(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype))]
+    above, q4, k4, v4, out4 = (flat(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype)))
     flat_sums = sums.flatten(2, 3).flatten(0, 1).contiguous()
-    lengths = (None, None, q.shape[4], k.shape[4])
-    if backend == "cudnn":
-        seed = torch.zeros((), dtype=torch.int64, device=q.device)
-        found = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(  # noqa: SLF001
-            *four, flat_sums[..., None], seed, seed, None, *lengths, 0.0, causal
-        )
-    elif q.is_cuda:
-        seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
-        found = torch.ops.aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
-            *four, flat_sums, *lengths, 0.0, causal, seed, seed[0]
-        )
-    else:
-        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(  # noqa: SLF001
-            *four, flat_sums, 0.0, causal
-        )
-    of_q, of_k, of_v = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in found[:3])
+    found = attend_flat_backward(above, q4, k4, v4, (out4, flat_sums), causal=causal, backend=backend)
+    of_q, of_k, of_v = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in found)
     if q.shape[3] == 1:
         return of_q, of_k, of_v
     return of_q, of_k.sum(3, keepdim=True), of_v.sum(3, keepdim=True)
 
 
-def _flat(x: Tensor, query_heads: int) -> Tensor:
+def attend_flat_backward(
+    gradient: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    whole: tuple[Tensor, Tensor],
+    *,
+    causal: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of (batch, head, position, dim) by a fused kernel of PyTorch's."""
+    torch, (out, sums) = import_torch(), whole
+    aten, given, lengths = torch.ops.aten, (gradient, q, k, v, out), (None, None, q.shape[2], k.shape[2])
+    if backend == "cudnn":
+        seed = torch.zeros((), dtype=torch.int64, device=q.device)
+        found = aten._scaled_dot_product_cudnn_attention_backward(  # noqa: SLF001
+            *given, sums[..., None], seed, seed, None, *lengths, 0.0, causal
+        )
+    elif q.is_cuda:
+        seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
+        found = aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
+            *given, sums, *lengths, 0.0, causal, seed, seed[0]
+        )
+    else:
+        found = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, sums, 0.0, causal)  # noqa: SLF001
+    of_q, of_k, of_v = found[:3]
+    return of_q, of_k, of_v
+
+
+def flat(x: Tensor, query_heads: int) -> Tensor:
     """Return (batch, head, position, dim), a view where strides allow; keys are repeated for heads that share them."""
     return x.expand(-1, -1, -1, query_heads, -1, -1).flatten(2, 3).flatten(0, 1)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput
 from assay.workloads import triton_common
-from assay.workloads.dilated_attention.blocks import attend, attend_backward, sums_dtype
-from assay.workloads.dilated_attention.merge import Merged, view
+from assay.workloads.dilated_attention.blocks import attend_flat, attend_flat_backward, sums_dtype
+from assay.workloads.dilated_attention.merge import Merged, flat_view
 from assay.workloads.torch_device import import_torch
 from assay.workloads.triton_common import power_of_two
 
@@ -50,14 +51,15 @@ class ByParts:
         """Return the merge of all parts, in the shapes of a job."""
         outs, sums = [], []
         for part in self.parts:
-            views = [view(x, part) for x in (q, k, v)]
-            out, some = attend(*views, causal=self.causal, hidden=None, backend=self.backend)
+            views = [flat_view(x, part, self.heads.shared_by) for x in (q, k, v)]
+            out, some = attend_flat(*views, causal=self.causal, backend=self.backend)
             outs.append(packed(out))
             sums.append(some.float().contiguous())
         torch = import_torch()
         out = torch.empty(q.shape, dtype=self._kind(q), device=q.device)
         merged = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-        _launch("merge_parts", (tuple(outs), tuple(sums), out, merged), q.shape, self._table(self.heads.shared_by))
+        table = {**self._table, "shared": self.heads.shared_by}
+        _launch("merge_parts", (tuple(outs), tuple(sums), out, merged), q.shape, table)
         return Merged(out, merged)
 
     def backward(self, gradient: Tensor, given: Given, merged: Merged) -> Given:
@@ -72,26 +74,27 @@ class ByParts:
         )
 
     def _of_part(self, part: Part, gradient: Tensor, given: Given, merged: Merged) -> Given:
-        above, q, k, v = (view(x, part) for x in (gradient, *given))
-        of_q, of_k, of_v = attend_backward(
-            above, q, k, v, merged.at(part), causal=self.causal, hidden=None, backend=self.backend
-        )
+        shared = self.heads.shared_by
+        above, q, k, v, out = (flat_view(x, part, shared) for x in (gradient, *given, merged.out))
+        sums = flat_view(merged.sums[..., None], part, shared)[..., 0].contiguous()
+        of_q, of_k, of_v = attend_flat_backward(above, q, k, v, (out, sums), causal=self.causal, backend=self.backend)
+        if shared > 1:
+            of_k, of_v = (x.unflatten(1, (-1, shared)).sum(2) for x in (of_k, of_v))
         return packed(of_q), packed(of_k), packed(of_v)
 
     def _summed(self, found: tuple[Tensor, ...], like: Tensor, shared: int) -> Tensor:
         out: Tensor = import_torch().empty(like.shape, dtype=self._kind(like), device=like.device)
-        table = self._table(shared)
-        del table["segments"]
-        _launch("sum_parts", (found, out), like.shape, table)
+        table = {name: value for name, value in self._table.items() if name != "segments"}
+        _launch("sum_parts", (found, out), like.shape, {**table, "shared": shared})
         return out
 
     def _kind(self, x: Tensor) -> Any:
         return sums_dtype(x.dtype) if self.goes_on else x.dtype
 
-    def _table(self, shared: int) -> dict[str, Any]:
-        """Return where the parts' rows and heads lie."""
+    @cached_property
+    def _table(self) -> dict[str, Any]:
+        """Where the parts' rows and heads lie."""
         return {
-            "shared": shared,
             "segments": tuple(part.segment for part in self.parts),
             "rates": tuple(part.rate for part in self.parts),
             "offsets": tuple(part.offset for part in self.parts),
@@ -152,8 +155,8 @@ def check_kernels(q: Tensor, backend: str) -> None:
 
 
 def packed(x: Tensor) -> Tensor:
-    """Return blocks as (batch, segment, position, key head, query head of it, dim); a copy where they lie otherwise."""
-    return x.permute(0, 1, 4, 2, 3, 5).contiguous()
+    """Return (batch · segment, position, head, dim) of what has heads before positions; a copy where need be."""
+    return x.transpose(1, 2).contiguous()
 
 
 def _launch(kernel: str, args: tuple[Any, ...], shape: Sequence[int], table: dict[str, Any]) -> None:

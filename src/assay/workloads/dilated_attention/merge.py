@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from assay.workloads.dilated_attention.blocks import sums_dtype
+from assay.workloads.dilated_attention.blocks import flat, sums_dtype
 from assay.workloads.torch_device import import_torch
 
 if TYPE_CHECKING:
@@ -56,6 +56,18 @@ def view(x: Tensor, part: Part) -> Tensor:
     segments = x.shape[1] // part.segment
     split = x.unflatten(1, (segments, part.segment // part.rate, part.rate))
     return split[:, :, :, part.offset, part.heads].permute(0, 1, 3, 4, 2, 5)
+
+
+def flat_view(x: Tensor, part: Part, query_heads: int) -> Tensor:
+    """Return a part as (batch · segment, head, position, dim): what ``view`` gives, in a single step where it can be."""
+    batch, length, heads, shared, dim = x.shape
+    if query_heads > 1 or shared > 1 or not x.is_contiguous():
+        return flat(view(x, part), query_heads)
+    chosen = range(heads)[part.heads]
+    row = heads * dim
+    size = (batch * length // part.segment, len(chosen), part.segment // part.rate, dim)
+    stride = (part.segment * row, chosen.step * dim, part.rate * row, 1)
+    return x.as_strided(size, stride, x.storage_offset() + part.offset * row + chosen.start * dim)
 
 
 def packed_view(x: Tensor, part: Part) -> Tensor:

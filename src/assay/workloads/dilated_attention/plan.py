@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 from assay.core.errors import BadInput
@@ -130,6 +131,7 @@ class Part:
     heads: slice
 
 
+@cache
 def parts(ladder: Ladder, heads: Heads, length: int) -> tuple[Part, ...]:
     """Return the parts of ``length`` positions, a shard or a whole sequence: every head is in one of every branch.
 

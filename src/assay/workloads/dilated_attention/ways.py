@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from assay.core.errors import AssayError, BadInput
@@ -62,7 +61,7 @@ def asked_for(backend: str, q: Tensor, shape: Shape) -> Own | None:
     if backend == "triton":
         check_kernels(q, backend)
         return shape.one_kernel(TILINGS[0], "flash")
-    if backend not in {"cudnn", "flash"} or find_spec("triton") is None:
+    if backend not in {"cudnn", "flash"} or not triton_common.installed():
         return None
     try:
         check_kernels(q, backend)
@@ -75,7 +74,7 @@ def can_race(q: Tensor) -> bool:
     """Return whether ways can be raced for a tensor: on a GPU, in a dtype that its fused kernels have."""
     half = str(q.dtype).removeprefix("torch.") in FURTHEST_OFF
     shaped = q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
-    return bool(q.is_cuda and half and shaped and find_spec("triton") is not None and not triton_common.interpreted())
+    return bool(q.is_cuda and half and shaped and triton_common.installed() and not triton_common.interpreted())
 
 
 def fastest(given: Given, shape: Shape) -> Own:
