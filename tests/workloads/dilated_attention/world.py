@@ -85,7 +85,7 @@ def in_world(size: int, cases: list[Case], folder: Path, *, within_s: float = 10
     folder.mkdir(parents=True, exist_ok=True)
     request = {"size": size, "cases": [asdict(case) for case in cases], "timeout_s": timeout_s}
     (folder / "request.json").write_text(json.dumps(request))
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    paths = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH"))))
     world = subprocess.Popen(
         [sys.executable, "-m", "tests.workloads.dilated_attention.world", str(folder)],
         cwd=ROOT,

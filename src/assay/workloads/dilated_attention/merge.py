@@ -59,7 +59,7 @@ def view(x: Tensor, part: Part) -> Tensor:
 
 
 def flat_view(x: Tensor, part: Part, query_heads: int) -> Tensor:
-    """Return a part as (batch · segment, head, position, dim): what ``view`` gives, in a single step where it can be."""
+    """Return a part as (batch · segment, head, position, dim): what ``view`` gives, where it can in one step."""
     batch, length, heads, shared, dim = x.shape
     if query_heads > 1 or shared > 1 or not x.is_contiguous():
         return flat(view(x, part), query_heads)
