@@ -13,7 +13,13 @@ PHASES = {"naive": "side by side", "isolated": "isolated", "again": "alone again
 
 def table(findings: Findings, experiment: str) -> str:
     """Return the findings of an experiment as Markdown."""
-    return {"run": run_table, "contention": contention_table, "matrix": matrix_table}[experiment](findings)
+    return {
+        "run": run_table,
+        "contention": contention_table,
+        "matrix": matrix_table,
+        "scaling": scaling_table,
+        "scaling_prediction": prediction_table,
+    }[experiment](findings)
 
 
 def run_table(findings: Findings) -> str:
@@ -102,3 +108,59 @@ def _pressed(facts: Findings, phase: str) -> str:
         if (value := facts.get(f"{phase}_{name}")) is not None
     ]
     return ", ".join(said) or "–"
+
+
+SCALING = {
+    "time": ("time of a call, forward and backward, ms", 1e-3),
+    "efficiency": ("efficiency, %", 100.0),
+    "compute": ("computing only, ms", 1e-3),
+    "communication": ("transfers only, ms", 1e-3),
+    "overlap": ("hidden behind computing, %", 100.0),
+    "check_total": ("worst error over that of plain attention in the same dtype", 1.0),
+    "received_bytes": ("received, MB", 1e-6),
+}
+
+
+def scaling_table(findings: Findings) -> str:
+    """Return what ``assay scaling run`` found of each shape."""
+    lines = [findings["headline"], "", "| ranks | what | measured (95 %) |", "|---|---|---|"]
+    for finding in findings["findings"]:
+        facts, estimate = finding["facts"], finding["estimate"]
+        if facts.get("about") in SCALING and estimate is not None:
+            what, factor = SCALING[facts["about"]]
+            scaled = {name: _times(estimate[name], factor) for name in ("value", "low", "high")}
+            lines.append(f"| {facts['world']} | {what} | {_estimate({**scaled, 'unit': ''})} |")
+    return "\n".join(lines)
+
+
+def prediction_table(findings: Findings) -> str:
+    """Return what ``assay scaling predict`` said of each count of GPUs."""
+    lines = [
+        "| GPUs | positions each | computes, ms | transfers, ms | predicted, ms | efficiency | MiB (peak alone) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for finding in findings["findings"]:
+        facts = finding["facts"]
+        times = [_ms(facts[name]) for name in ("compute_s", "communication_s", "time_s", "time_low_s", "time_high_s")]
+        within = f"{times[2]} ({times[3]} – {times[4]})" if facts["time_s"] is not None else finding["reason"]
+        peak = "–" if facts["peak_allocated_mib"] is None else f"{facts['peak_allocated_mib']:.0f}"
+        efficient = _percent(finding["estimate"])
+        lines.append(
+            f"| {facts['world']} | {facts['shard']} | {times[0]} | {times[1]} | {within} | {efficient} "
+            f"| {facts['memory_mib']:.0f} ({facts['memory_low_mib']:.0f} – {facts['memory_high_mib']:.0f}; {peak}) |"
+        )
+    return "\n".join(lines)
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def _percent(estimate: Findings | None) -> str:
+    if estimate is None:
+        return "–"
+    return f"{estimate['value']:.1%} ({estimate['low']:.1%} – {estimate['high']:.1%})"

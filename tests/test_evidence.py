@@ -24,6 +24,9 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "matrix"),
         ("tuners.py", "verify"),
         ("contention.py", "verify"),
+        ("attention.py", "verify"),
+        ("evidence.py", "verify", "scaling"),
+        ("evidence.py", "verify", "prediction"),
     ],
     ids=" ".join,
 )
