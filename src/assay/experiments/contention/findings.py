@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.results import Estimate, Finding
+from assay.core.results import Finding
 from assay.experiments.contention.choices import over_blocks, over_devices
 from assay.experiments.contention.claims import of_devices, of_losses, of_spreads, of_times, of_variation, trials_of
 from assay.experiments.contention.noise import PARTS
 from assay.experiments.contention.options import QUIET, WORDS
+from assay.experiments.shares import share_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,22 +34,6 @@ def findings_of(options: ContentionOptions, found: Analysis) -> tuple[Finding, .
         *_of_noise(found),
         *_of_sensors(found),
         *_of_the_missing(found),
-    )
-
-
-def share_estimate(share: Share, what: str) -> Estimate | None:
-    """Return a share in percent with its exact interval; null where nothing was compared."""
-    value, interval = share.value, share.interval()
-    if value is None or interval is None:
-        return None
-    return Estimate(
-        value=100 * value,
-        low=100 * interval[0],
-        high=100 * interval[1],
-        unit="%",
-        scope="run",
-        method=f"{what}: {share.count} of {share.n} comparisons, Clopper–Pearson",
-        n=share.n,
     )
 
 

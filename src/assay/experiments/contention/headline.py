@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from assay.experiments.contention.noise import PARTS
 from assay.experiments.contention.options import QUIET
 from assay.experiments.contention.written import percent
+from assay.experiments.wide import tells_nothing
 
 if TYPE_CHECKING:
     from assay.experiments.contention.analysis import Analysis
@@ -89,12 +90,14 @@ def _overall(found: Analysis, phase: Phase, quantity: str | None = None) -> Effe
 
 
 def _times(effect: Effect) -> str:
-    """Write "1.93× (1.71 – 2.18×)"."""
+    """Write "1.93× (1.71 – 2.18×)"; where too few blocks leave anything open, "1.93× (or any)"."""
     ratio = effect.ratio
     if ratio is None:
         return "–"
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}×"
+    if tells_nothing(ratio.low, ratio.high):
+        return f"{ratio.value:.2f}× (or any)"
     digits = 3 if max(abs(ratio.low - 1), abs(ratio.high - 1)) < 0.1 else 2
     return f"{ratio.value:.{digits}f}× ({ratio.low:.{digits}f} – {ratio.high:.{digits}f}×)"
 
