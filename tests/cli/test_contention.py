@@ -61,7 +61,7 @@ def test_one_device_from_an_options_file_says_what_can_still_be_asked_and_is_res
     assert ran.code == 0, ran.err
     said = " ".join(ran.out.split())
     assert "Nothing runs side by side here" in said
-    assert "--aggressor cpu_hog" in said
+    assert "--aggressor cpu" in said
     folder = RunFolder.open(workplace / "runs/latest")
     assert folder.plan.options["repeat"] == 1
     lines = (folder.path / "records.jsonl").read_text().splitlines()
@@ -142,6 +142,9 @@ CASES = [
     (["contention", "run", "--tuner-command", "true '{output}"], 2, "cannot be read"),
     (["contention", "run", "--tuner", "pick", "--tuner-command", "true {output}"], 2, "not both"),
     (["contention", "run", "--aggressor", "cpu_hgo"], 2, "Did you mean"),
+    (["contention", "run", "--aggressor", "--dry-run"], 2, "--aggressor needs a value, and --dry-run behind it"),
+    (["contention", "run", "--gpus", "--seed=3"], 2, "--gpus needs a value, and --seed behind it"),
+    (["contention", "run", "--tuner_command", "--no-monitor"], 2, "--tuner_command needs a value, and --no-monitor"),
     (["contention", "run", "--device", "cpu", "--aggressor", "pcie_copy"], 3, "needs a GPU"),
     (["contention", "run", "--workers-per-device", "0"], 2, "--workers-per-device"),
     (["contention", "run", "--budget", "never"], 2, "not a duration"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
@@ -32,7 +32,7 @@ NAME = r"[^-\s]\S*"
     cls=Listed,
     item=NAME,
     metavar="NAME...",
-    help="cpu, memory, pcie, sm, hbm, or any workload.  [default: all that fit]",
+    help=f"Loads beside the victims: {AGGRESSORS}, or any workload.  [default: all that fit]",
 )
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the victims named.")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: one]")

@@ -23,7 +23,7 @@ CURES = {
     "neighbours": "isolation or measuring one after another removes it",
 }
 CALL = "call_us"
-ASK = "`--workers-per-device 2` or `--aggressor cpu_hog` asks what company does"
+ASK = "`--workers-per-device 2` or `--aggressor cpu` asks what company does"
 
 
 def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> str:
