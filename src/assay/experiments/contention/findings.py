@@ -98,4 +98,5 @@ def _of_the_missing(found: Analysis) -> Iterator[Finding]:
     for each in found.layout.missing:
         claim = "Every phase was measured as planned"
         facts: Params = {"about": "missing"}
-        yield Finding(claim=claim, estimate=None, verdict="no", reason=each.said, records=(each.trial,), facts=facts)
+        reason = f"{each.where}: {each.why}"
+        yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(each.trial,), facts=facts)

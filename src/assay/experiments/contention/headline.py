@@ -33,10 +33,12 @@ def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> s
     subjects = _listed([s.label for s in options.subjects])
     takes = f"{subjects} take{'s' if len(options.subjects) == 1 else ''}"
     if not options.has_company:
-        return f"Nothing runs side by side here, with one device and one worker; {_twice(found, takes)}; {ASK}."
+        alone = f"Nothing runs side by side here, with one device and one worker; {_twice(found, takes)}"
+        return f"{alone}{_untuned(found)}; {ASK}."
     naive, again = _overall(found, "naive"), _overall(found, "again")
     if naive is None or naive.ratio is None:
-        return f"What side by side does is not known, as it could not be measured; {_twice(found, takes)}."
+        unknown = "What side by side does is not known, as it could not be measured"
+        return f"{unknown}; {_twice(found, takes)}{_untuned(found)}."
     said = _of_callers(machine, options, found, subjects)
     return f"{said or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(found, again)}."
 
