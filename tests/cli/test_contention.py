@@ -97,6 +97,17 @@ def test_a_hog_is_up_side_by_side_and_a_tuner_of_ones_own_chooses(assay: Assay, 
     assert len(loads) == 2
 
 
+def test_a_tuner_that_fails_in_every_try_is_a_failure_and_the_times_are_kept(assay: Assay, workplace: Path) -> None:
+    (workplace / "tuner.py").write_text("raise SystemExit(3)\n")
+    ran = assay("contention", "run", *SMALL, *TINY, "--tuner-command", "python3 tuner.py {output}", "--no-monitor")
+    assert ran.code == 4
+    said = " ".join(ran.out.split())
+    assert "the tuner found no configuration in any of 2 tries (the tuner's command exited with 3)" in said
+    assert "The tuner failed in all of its 2 tries; the times are kept." in ran.err
+    assert "Some trials failed" not in ran.err
+    assert all(record.series for record in RunFolder.open(workplace / "runs/latest").records())
+
+
 def test_a_worker_that_dies_is_named_and_the_exit_code_is_that_of_failure(assay: Assay) -> None:
     ran = assay("contention", "run", "--benchmark", "bad.py:segfault", *TINY, "--json")
     assert ran.code == 4
