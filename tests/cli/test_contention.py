@@ -126,6 +126,17 @@ def test_a_dry_run_shows_the_phases_and_measures_nothing(assay: Assay, workplace
     assert not (workplace / "runs").exists()
 
 
+def test_a_budget_that_is_too_short_is_said_at_the_start_and_at_the_end(assay: Assay) -> None:
+    ran = assay(
+        "contention", "run", *SMALL, "--device", "cpu:0", "--tuner", "none", "--duration", "1",
+        "--budget", "1", "--no-monitor",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.err.startswith("This will take about ")
+    assert "more than the budget of 1.0 s: 2 blocks are the fewest that tell anything" in ran.err.splitlines()[0]
+    assert "more than the budget of 1.0 s; " in " ".join(ran.out.split())
+
+
 def test_on_gpus_what_can_be_tuned_is_measured_on_all_of_them(assay: Assay, make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([hopper(), hopper()], virtual=False)
     seen = {name: value for name, value in fake.env({}).items() if name in {"LD_LIBRARY_PATH", "ASSAY_FAKE_NVML"}}

@@ -106,6 +106,15 @@ def test_what_cannot_be_meant_or_done_is_said_in_one_line(
     assert len(err.strip().splitlines()) == 1
 
 
+def test_a_duration_that_is_shortened_to_fit_the_budget_is_said(matrix: Callable[..., tuple[int, str, str]]) -> None:
+    words = ("--device", "cpu:0", "--victim", "softmax@numpy", "--aggressor", "cpu", "--budget", "30", "--dry-run")
+    code, _, err = matrix(*words, "--duration", "20")
+    assert code == 0
+    assert err.startswith("--duration 20 s is shortened to ")
+    assert err.endswith(" s, so that 3 blocks fit --budget 30 s.\n")
+    assert matrix(*words)[2] == ""
+
+
 def test_options_come_from_a_file_and_the_command_line_wins(
     matrix: Callable[..., tuple[int, str, str]], workplace: Path
 ) -> None:

@@ -82,12 +82,16 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import dry_run, measure, options_file
     from assay.experiments.contention import EXPERIMENT
+    from assay.experiments.contention.foresight import will_overrun
     from assay.machine.detect import detect
 
     if given["file"] is not None:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else build(given, machine)
+    too_long = will_overrun(machine, options)
+    if too_long is not None:
+        click.echo(too_long, err=True)
     if given["dry_run"]:
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
     return measure.as_told(EXPERIMENT, options, machine, options.seed, given)

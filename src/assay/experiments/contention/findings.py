@@ -34,6 +34,7 @@ def findings_of(options: ContentionOptions, found: Analysis) -> tuple[Finding, .
         *_of_noise(found),
         *_of_sensors(found),
         *_of_the_missing(found),
+        *_of_the_budget(found),
     )
 
 
@@ -100,3 +101,10 @@ def _of_the_missing(found: Analysis) -> Iterator[Finding]:
         facts: Params = {"about": "missing"}
         reason = f"{each.where}: {each.why}"
         yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(each.trial,), facts=facts)
+
+
+def _of_the_budget(found: Analysis) -> Iterator[Finding]:
+    if found.overrun is not None:
+        facts: Params = {"about": "budget"}
+        claim = "The run kept to its budget"
+        yield Finding(claim=claim, estimate=None, verdict="no", reason=found.overrun, records=(), facts=facts)

@@ -67,7 +67,8 @@ def _results(options: ContentionOptions, found: Analysis, *, some: bool) -> tupl
 
 
 def _remarks(found: Analysis) -> tuple[Element, ...]:
-    said = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in found.remarks]
+    remarks = [*found.remarks, *([found.overrun] if found.overrun else [])]
+    said = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in remarks]
     missing = grouped((each.why, each.where) for each in found.layout.missing)
     return (*said, *(Text(text=f"Missing: {each.where}: {each.said}.", tone="bad") for each in missing))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.page import Column, HeatMap, Page, Section, Table, Text
+from assay.experiments.contention.budget import overrun
 from assay.experiments.matrix.cells import matrix_of
 from assay.experiments.matrix.effects import MEASURES
 from assay.experiments.matrix.grounds import grounds, trouble
@@ -62,9 +63,11 @@ def _results(options: MatrixOptions, matrix: Matrix, findings: Findings) -> tupl
         for f in findings.findings
         if "status" in f.facts
     ]
+    said = overrun(options.budget_s, [record for _, record in matrix.pairs]) if options.budget_s is not None else None
+    late = [Text(text=f"{_capital(said)}.", tone="unsure")] if said is not None else []
     if not matrix.cells:
-        return tuple(missing)
-    return (heat_map(options, matrix, "median"), table(options, matrix, "median"), *missing)
+        return (*missing, *late)
+    return (heat_map(options, matrix, "median"), table(options, matrix, "median"), *missing, *late)
 
 
 def _tails(options: MatrixOptions, matrix: Matrix) -> tuple[Element, ...]:
