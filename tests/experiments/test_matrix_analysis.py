@@ -126,6 +126,7 @@ def test_an_aggressor_that_dies_leaves_the_rest_to_be_judged_and_is_named(tmp_pa
     assert page.sections[-1].title == "What went wrong"
     (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
     assert [cell is None for cell in picture.cells[0]] == [False, False, True, True]
+    assert picture.unsure == ((False, True, False, False),)
 
 
 def test_what_cannot_be_said_is_named_with_its_victims(tmp_path: Path) -> None:

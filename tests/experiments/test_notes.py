@@ -29,6 +29,13 @@ def test_the_same_note_is_told_once_with_a_count_and_its_trials() -> None:
     assert table.note.startswith("Of 7 trials.")
 
 
+def test_a_note_of_all_trials_names_none() -> None:
+    names = {f"t{number}": f"block {number}" for number in range(5)}
+    (table,) = notes_table([record(trial, "noted") for trial in names], names)
+    assert isinstance(table, Table)
+    assert table.rows == (("noted", 5, "all"),)
+
+
 def test_notes_that_differ_only_in_their_numbers_are_one_with_the_range() -> None:
     said = [f"starting takes {s} s, most of the 6.5 s asked for" for s in ("6.3", "10.1", "7")]
     assert merged(said) == "starting takes 6.3–10.1 s, most of the 6.5 s asked for"

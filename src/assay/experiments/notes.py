@@ -71,7 +71,11 @@ def notes_table(records: Iterable[Record], labels: Mapping[str, str]) -> list[El
         Table(
             title="What was noted",
             columns=(Column(title="note"), Column(title="trials", numeric=True), Column(title="which")),
-            rows=tuple((noted.said, len(noted.trials), noted.where) for noted in found),
+            rows=tuple((noted.said, len(noted.trials), _which(noted, len(taken))) for noted in found),
             note=f"Of {len(taken)} trials. Numbers that differ between them are told from the lowest to the highest.",
         )
     ]
+
+
+def _which(noted: Noted, all_of_them: int) -> str:
+    return "all" if len(noted.trials) == all_of_them > MOST_NAMED else noted.where

@@ -123,7 +123,8 @@ def _describe_heat_map(figure: HeatMap) -> str:
         return _sentence("Heat map", figure.title, [f"{size}, nothing measured"])
     unit = one_line(figure.unit)
     span = f"values from {write_cell(min(values))} to {write_cell(max(values))} {unit}".strip()
-    return _sentence("Heat map", figure.title, [size, span])
+    unsure = sum(doubt for row in figure.unsure or () for doubt in row)
+    return _sentence("Heat map", figure.title, [size, span, *([f"{unsure} not decided"] if unsure else [])])
 
 
 def _describe_timeline(figure: Timeline) -> str:

@@ -96,7 +96,13 @@ def heat_map(options: MatrixOptions, matrix: Matrix, what: Measure) -> HeatMap:
         ),
         unit="× alone",
         centre=1.0,
-        note="Naive: both may run on any core. Isolated: both are kept apart as far as this machine can.",
+        unsure=tuple(
+            tuple(_unsure(matrix.cell(row, name, what), level) for name, level in columns) for row in matrix.rows
+        ),
+        note=(
+            "Naive: both may run on any core. Isolated: both are kept apart as far as this machine can. "
+            "Grey: the 95 % interval includes 1, or there is none."
+        ),
     )
 
 
@@ -107,6 +113,12 @@ def _capital(words: str) -> str:
 def _ratio(cell: Cell, level: str) -> float | None:
     found = cell.naive if level == "naive" else cell.isolated
     return found.value if found is not None else None
+
+
+def _unsure(cell: Cell, level: str) -> bool:
+    """Return whether a ratio may as well be 1."""
+    found = cell.naive if level == "naive" else cell.isolated
+    return found is not None and (found.low is None or found.high is None or found.low <= 1.0 <= found.high)
 
 
 def table(options: MatrixOptions, matrix: Matrix, what: Measure) -> Table:
