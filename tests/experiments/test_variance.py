@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput
+from assay.core.results import Estimate
 from assay.experiments.variance.compare import compare
 from assay.experiments.variance.effects import ratio, spread, spread_ratio
-from assay.experiments.variance.findings import analyse, mismatch_verdict, verdict
+from assay.experiments.variance.findings import analyse, mismatch_verdict, time_text, verdict
 from assay.experiments.variance.inputs import Sides, paths_of, sides
 from assay.experiments.variance.older_format import Older, Pick, Repeats
 from assay.experiments.variance.page import page
@@ -164,6 +165,11 @@ def test_one_result_each_gives_a_ratio_and_no_interval() -> None:
     assert found.value == pytest.approx(1.5)
     assert found.low is None
     assert verdict(found, 0.01) == "unsure"
+
+
+def test_an_interval_that_leaves_anything_open_is_told_in_words() -> None:
+    wide = Estimate(value=1.5, low=0.01, high=200.0, unit="×", scope="run", method="m", n=4)
+    assert time_text(wide, 0.01) == "takes 1.500× as long as the baseline, or any: there are too few results to say"
 
 
 def test_intervals_of_the_ratio_cover_the_truth_as_often_as_they_say() -> None:

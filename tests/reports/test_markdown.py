@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.reports.markdown import to_markdown
-from assay.reports.wording import visible, with_code
+from assay.reports.wording import one_line, visible, with_code
 
 if TYPE_CHECKING:
     from assay.core.results import Origin
@@ -41,7 +41,7 @@ def seen(text: str) -> str:
 def test_a_text_is_shown_as_it_was_written(text: str) -> None:
     page = Page(title=f"a {text}", lead="l", sections=(Section(title="s", elements=(Text(text=text),)),))
     html = rendered(page)
-    assert texts(html, "h1") == [seen(f"a {text}")]
+    assert texts(html, "h1") == [seen(one_line(f"a {text}"))]
     if seen(text):
         assert texts(html, "p")[-1] == seen(text)
 
@@ -58,7 +58,7 @@ def test_a_cell_is_shown_as_it_was_written(cells: list[str]) -> None:
 def test_nothing_in_a_hostile_page_becomes_markup(nasty: Page) -> None:
     html = rendered(nasty)
     assert "<script" not in html
-    assert texts(html, "h1") == [seen(nasty.title)]
+    assert texts(html, "h1") == [seen(one_line(nasty.title))]
 
 
 def test_what_stands_in_backticks_is_code() -> None:

@@ -105,10 +105,10 @@ def time_text(ratio: Estimate | None, minimum_effect: float) -> str:
     if ratio.low is None or ratio.high is None:
         return f"takes {ratio.value:.3f}× as long as the baseline, of which too few results say how sure that is"
     if tells_nothing(ratio.low, ratio.high):
-        return f"takes {ratio.value:.3f}× as long as the baseline, or any other time: too few results say more"
+        return f"takes {ratio.value:.3f}× as long as the baseline, or any: there are too few results to say"
     interval = f"{ratio.value:.3f}× [{ratio.low:.3f}, {ratio.high:.3f}]"
     if ratio.low > 1 + minimum_effect:
         return f"takes longer than the baseline, {interval}"
     if ratio.high < 1 / (1 + minimum_effect):
         return f"takes less time than the baseline, {interval}"
-    return f"shows no sure difference in time beyond {minimum_effect:.0%}, {interval}"
+    return f"shows no sure difference in time beyond {100 * minimum_effect:g} %, {interval}"

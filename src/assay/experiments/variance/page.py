@@ -61,7 +61,7 @@ def times_table(kernels: tuple[Kernel, ...], minimum_effect: float) -> Table:
         tones=tuple(TONES[verdict(kernel.times.ratio, minimum_effect)] for kernel in kernels),
         note=(
             "The best time that tuner or timing saw, in whatever configuration. Each device is held against itself. "
-            "Marked: whether it takes longer, is known not to, or is unsure."
+            "Marked: whether it takes longer, is known not to, or is unsure. “Or any”: too few results to say."
         ),
     )
 
