@@ -33,6 +33,8 @@ from assay.workloads import registry
 from benchmarks.tuners_tables import key_of, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from assay.core.plan import TunerName
     from assay.launch.outcome import Outcome
 
@@ -42,9 +44,9 @@ SLOW = "helion"
 TRIES = 5
 MOST_S = 560.0
 """No try begins that would not leave time to time the choices again; the watchdog ends a hang a little later."""
-RETIMING_S = 45.0
-PROCESSES, START_S = 3, 5.0
-"""Each choice is timed in so many processes; about so long one takes to start."""
+RETIMING_S = 60.0
+PROCESSES, START_S = 3, 7.0
+"""Each choice is timed in so many processes, one after another; about so long one takes to start."""
 BUDGET_S = 20.0
 SHAPE = {"rows": "4096", "cols": "8192"}
 TUNERS: dict[TunerName, str] = {"pick": "softmax@triton", "triton": "softmax@triton", "helion": "softmax@helion"}
@@ -97,16 +99,14 @@ def trial(tuner: TunerName, condition: str, number: int, device: str, shape: dic
     )
 
 
-def quiet(subjects: list[Subject], device: str) -> Trial:
-    """Return the trial that times configurations of one implementation in turns, in quiet."""
+def quiet(subjects: list[Subject], device: str, number: int) -> Trial:
+    """Return one of the trials that time configurations of one implementation in turns, in quiet, each in one process.
+
+    As restarts of one trial they would not all be measured: no more than half of a trial's time goes to starting.
+    """
     role = Role(name="quiet", subjects=tuple(subjects), devices=(device,), isolation="full")
-    each_s = 0.3 * len(subjects)
-    return Trial(
-        block="quiet",
-        roles=(role,),
-        method=Method(duration_s=PROCESSES * (START_S + each_s), precision=1e-6, timeout_s=120.0),
-        restarts=PROCESSES,
-    )
+    method = Method(duration_s=START_S + 0.3 * len(subjects), precision=1e-6, timeout_s=120.0)
+    return Trial(block=f"quiet-{number}", roles=(role,), method=method, seed=number)
 
 
 def told(outcome: Outcome, tuner: str, condition: str, number: int) -> Kept:
@@ -128,17 +128,18 @@ def told(outcome: Outcome, tuner: str, condition: str, number: int) -> Kept:
     }
 
 
-def retimed(outcome: Outcome, subjects: list[Subject]) -> dict[str, list[float]]:
+def retimed(outcomes: Iterable[Outcome], subjects: list[Subject]) -> dict[str, list[float]]:
     """Return the median time of each configuration in each process, by its key."""
     import numpy as np
 
     found: dict[str, list[float]] = {}
-    taken = {series.quantity for series in outcome.series}
-    quantity = next((name for name in TIMES if name in taken), None)
-    for series in outcome.series:
-        if series.quantity == quantity:
-            key = key_of(subjects[series.subject].config or {})
-            found.setdefault(key, []).append(float(np.median(np.frombuffer(series.data))))
+    for outcome in outcomes:
+        taken = {series.quantity for series in outcome.series}
+        quantity = next((name for name in TIMES if name in taken), None)
+        for series in outcome.series:
+            if series.quantity == quantity:
+                key = key_of(subjects[series.subject].config or {})
+                found.setdefault(key, []).append(float(np.median(np.frombuffer(series.data))))
     return found
 
 
@@ -178,7 +179,8 @@ def run(folder: Path, *, tries: int, device: str = "cuda:0", shape: dict[str, st
             configs = {key_of(config): config for config in chosen}
             if configs:
                 subjects = [default.model_copy(update={"config": config}) for config in configs.values()]
-                visit["quiet"][spec] = retimed(launcher.measure(quiet(subjects, device)), subjects)
+                again = (launcher.measure(quiet(subjects, device, number)) for number in range(PROCESSES))
+                visit["quiet"][spec] = retimed(again, subjects)
     visit["took_s"] = round(time.monotonic() - begin, 1)
     keep(folder, raw)
     faulthandler.cancel_dump_traceback_later()
@@ -189,7 +191,8 @@ def keep(folder: Path, raw: Kept) -> None:
     from benchmarks.clock import fingerprint
 
     folder.mkdir(parents=True, exist_ok=True)
-    raw["visits"][-1].setdefault("machine", fingerprint() if detect().gpus else {"gpu": None})
+    if "machine" not in raw["visits"][-1]:
+        raw["visits"][-1]["machine"] = fingerprint() if detect().gpus else {"gpu": None}
     (folder / SAMPLES).write_bytes(lzma.compress(json.dumps(raw).encode()))
     machines = [visit["machine"] for visit in raw["visits"]]
     published = {"command": "python benchmarks/tuners.py run", "machines": machines, "table": table(raw, TUNERS)}

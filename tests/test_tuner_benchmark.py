@@ -61,6 +61,7 @@ def test_a_small_one_on_cores_is_kept_and_verified(tmp_path: Path, monkeypatch: 
     hogs = next(t for t in visit["tries"] if t["condition"] == "CPU hogs")
     assert hogs["load"]["cpu_s"] > 0
     assert {key_of(t["config"]) for t in visit["tries"]} == set(visit["quiet"]["softmax@numpy"])
+    assert {len(times) for times in visit["quiet"]["softmax@numpy"].values()} == {tuners.PROCESSES}
     assert tuners.verified(tmp_path).count("| pick |") == 2
     visit["tries"][0]["tuning_s"] += 100
     (tmp_path / "tuners.samples.json.xz").write_bytes(lzma.compress(json.dumps(raw).encode()))

@@ -71,11 +71,17 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0 done; 4 when trials failed; 3 when nothing could be measured because all were refused or skipped."""
+        """0 done; 4 when trials failed, or every tuner; 3 when nothing was measured as all were refused or skipped."""
         states = {record.status for record in self.records}
-        if "failed" in states:
+        if "failed" in states or self.untuned:
             return 4
         return 0 if "ok" in states else 3
+
+    @property
+    def untuned(self) -> int:
+        """How many tuners ran, where none of them found a configuration; 0 where one did, or none ran."""
+        tunings = [tuning for record in self.records for tuning in record.tunings]
+        return len(tunings) if all(tuning.config is None for tuning in tunings) else 0
 
 
 def run(

@@ -61,7 +61,7 @@ def test_one_device_from_an_options_file_says_what_can_still_be_asked_and_is_res
     assert ran.code == 0, ran.err
     said = " ".join(ran.out.split())
     assert "Nothing runs side by side here" in said
-    assert "--aggressor cpu_hog" in said
+    assert "--aggressor cpu" in said
     folder = RunFolder.open(workplace / "runs/latest")
     assert folder.plan.options["repeat"] == 1
     lines = (folder.path / "records.jsonl").read_text().splitlines()
@@ -97,6 +97,17 @@ def test_a_hog_is_up_side_by_side_and_a_tuner_of_ones_own_chooses(assay: Assay, 
     assert len(loads) == 2
 
 
+def test_a_tuner_that_fails_in_every_try_is_a_failure_and_the_times_are_kept(assay: Assay, workplace: Path) -> None:
+    (workplace / "tuner.py").write_text("raise SystemExit(3)\n")
+    ran = assay("contention", "run", *SMALL, *TINY, "--tuner-command", "python3 tuner.py {output}", "--no-monitor")
+    assert ran.code == 4
+    said = " ".join(ran.out.split())
+    assert "the tuner found no configuration in any of 2 tries (the tuner's command exited with 3)" in said
+    assert "The tuner failed in all of its 2 tries; the times are kept." in ran.err
+    assert "Some trials failed" not in ran.err
+    assert all(record.series for record in RunFolder.open(workplace / "runs/latest").records())
+
+
 def test_a_worker_that_dies_is_named_and_the_exit_code_is_that_of_failure(assay: Assay) -> None:
     ran = assay("contention", "run", "--benchmark", "bad.py:segfault", *TINY, "--json")
     assert ran.code == 4
@@ -113,6 +124,17 @@ def test_a_dry_run_shows_the_phases_and_measures_nothing(assay: Assay, workplace
     assert "isolation full, cores" in ran.out
     assert "tunes" in ran.out
     assert not (workplace / "runs").exists()
+
+
+def test_a_budget_that_is_too_short_is_said_at_the_start_and_at_the_end(assay: Assay) -> None:
+    ran = assay(
+        "contention", "run", *SMALL, "--device", "cpu:0", "--tuner", "none", "--duration", "1",
+        "--budget", "1", "--no-monitor",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.err.startswith("This will take about ")
+    assert "more than the budget of 1.0 s: 2 blocks are the fewest that tell anything" in ran.err.splitlines()[0]
+    assert "more than the budget of 1.0 s; " in " ".join(ran.out.split())
 
 
 def test_on_gpus_what_can_be_tuned_is_measured_on_all_of_them(assay: Assay, make_fake_nvml: MakeFakeNvml) -> None:
@@ -142,6 +164,9 @@ CASES = [
     (["contention", "run", "--tuner-command", "true '{output}"], 2, "cannot be read"),
     (["contention", "run", "--tuner", "pick", "--tuner-command", "true {output}"], 2, "not both"),
     (["contention", "run", "--aggressor", "cpu_hgo"], 2, "Did you mean"),
+    (["contention", "run", "--aggressor", "--dry-run"], 2, "--aggressor needs a value, and --dry-run behind it"),
+    (["contention", "run", "--gpus", "--seed=3"], 2, "--gpus needs a value, and --seed behind it"),
+    (["contention", "run", "--tuner_command", "--no-monitor"], 2, "--tuner_command needs a value, and --no-monitor"),
     (["contention", "run", "--device", "cpu", "--aggressor", "pcie_copy"], 3, "needs a GPU"),
     (["contention", "run", "--workers-per-device", "0"], 2, "--workers-per-device"),
     (["contention", "run", "--budget", "never"], 2, "not a duration"),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
+from assay.cli.params import AGGRESSORS
+from assay.experiments.aggressors import NAMED
 from assay.experiments.contention.budget import BESIDE_S
 from tests.running import survivors
 
@@ -65,11 +67,29 @@ def test_a_dry_run_shows_who_would_meet_whom_where(matrix: Callable[..., tuple[i
     assert "First block: block-1 (every victim beside every aggressor, 1 of 6), 7 trials" in out
 
 
+@pytest.mark.parametrize("verb", ["run", "matrix"])
+def test_aggressors_have_the_same_names_in_help_and_in_errors(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ", ".join(NAMED) == AGGRESSORS
+    assert main(["contention", verb, "--help"]) == 0
+    assert f"{AGGRESSORS}, or any workload" in " ".join(capsys.readouterr().out.split())
+    assert main(["contention", verb, "--device", "cpu", "--aggressor", "nonesuch"]) == 2
+    assert f"there are {AGGRESSORS}, and every workload" in capsys.readouterr().err
+
+
+def test_a_load_is_the_same_aggressor_by_its_workload_s_name(matrix: Callable[..., tuple[int, str, str]]) -> None:
+    said = [
+        matrix("--device", "cpu:0", "--victim", "softmax@numpy", "--aggressor", name, "--dry-run")
+        for name in ("cpu", "cpu_hog", "cpu-hog@python")
+    ]
+    assert said[0] == said[1] == said[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (("--aggressor", "pcie", "--device", "cpu"), 3, "The aggressor pcie needs a GPU"),
         (("--aggressor", "cpuu", "--device", "cpu"), 2, "Unknown aggressor 'cpuu'"),
+        (("--aggressor", "--dry-run"), 2, "--aggressor needs a value, and --dry-run behind it"),
         (("--victim", "sofmax", "--device", "cpu"), 2, "Unknown workload 'sofmax'"),
         (("--budget", "1", "--device", "cpu:0"), 2, "--budget 1 s is too little for 21 trials"),
         (("--param", "rows=3", "--device", "cpu:0"), 2, "--param is of the victims that --victim names"),
@@ -84,6 +104,15 @@ def test_what_cannot_be_meant_or_done_is_said_in_one_line(
     ended, _, err = matrix(*arguments)
     assert (ended, words in err) == (code, True), err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_duration_that_is_shortened_to_fit_the_budget_is_said(matrix: Callable[..., tuple[int, str, str]]) -> None:
+    words = ("--device", "cpu:0", "--victim", "softmax@numpy", "--aggressor", "cpu", "--budget", "30", "--dry-run")
+    code, _, err = matrix(*words, "--duration", "20")
+    assert code == 0
+    assert err.startswith("--duration 20 s is shortened to ")
+    assert err.endswith(" s, so that 3 blocks fit --budget 30 s.\n")
+    assert matrix(*words)[2] == ""
 
 
 def test_options_come_from_a_file_and_the_command_line_wins(

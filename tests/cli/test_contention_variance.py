@@ -60,6 +60,7 @@ def files(variance: Variance) -> None:
         ("baseline/s_gpu0.json,baseline/s_gpu1.json", "concurrent/s_gpu0.json,concurrent/s_gpu1.json"),
         ("baseline/*.json", "concurrent/*.json"),
         ("baseline", "--against", "concurrent"),
+        ("baseline", "concurrent"),
         ("baseline/*.json", "--against=concurrent/*.json"),
         ("--against", "concurrent/*.json", "--json", "baseline/*.json"),
         ("baseline/s_gpu0.json", "baseline/s_gpu1.json", "concurrent/s_gpu0.json", "concurrent/s_gpu1.json"),
@@ -79,8 +80,18 @@ def test_every_way_to_write_two_groups_means_the_same(variance: Variance, words:
 def test_a_glob_that_the_shell_expanded_is_not_guessed_at(variance: Variance) -> None:
     code, _, err = variance("baseline/s_gpu0.json", "baseline/s_gpu1.json")
     assert code == 2
-    assert "not clear which of these 2 are the baseline" in err
+    assert "`assay contention variance baseline/s_gpu0.json --against baseline/s_gpu1.json`" in err
+    older_file("baseline/s_gpu2.json", 3.0)
+    code, _, err = variance("baseline/s_gpu0.json", "baseline/s_gpu1.json", "baseline/s_gpu2.json")
+    assert code == 2
+    assert "not clear which of these 3 are the baseline" in err
     assert "BASELINE... --against CONCURRENT..." in err
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("words", [("gone.json",), ("gone.json", "concurrent"), ("baseline", "gone.json")])
+def test_a_path_that_does_not_exist_is_named(variance: Variance, words: tuple[str, ...]) -> None:
+    assert variance(*words) == (2, "", "assay: gone.json does not exist.\n")
 
 
 @pytest.mark.usefixtures("files")
@@ -106,7 +117,7 @@ def test_broken_files_are_named_and_the_rest_is_compared(variance: Variance, tmp
     [
         (
             ("gone.json", "--against", "concurrent/*.json"),
-            "Nothing of the baseline can be used: gone.json is not there",
+            "Nothing of the baseline can be used: gone.json does not exist",
         ),
         (("baseline", "--against", "nowhere/*.json"), "nowhere/*.json fits no file"),
         (("baseline", "--against"), "--against names nothing"),

@@ -51,7 +51,7 @@ CASES = [
     (["monitor", "a.jsonl", "--perfetto", "gone/t.json", "--duration", "1"], 2, "does not exist"),
     (["monitor", "a.json", "--perfetto", "a.json", "--duration", "1"], 2, "name the same file"),
     (["monitor", "a.jsonl", "--", "no-such-command-anywhere"], 2, "There is no command 'no-such-command-anywhere'"),
-    (["report", "mine.json"], 2, "does not write"),
+    (["report", "mine.json"], 2, "mine.json is not a recording of `assay monitor`"),
     (["report", "mine.txt"], 2, "ends in .jsonl, .json or .csv"),
 ]
 

@@ -50,6 +50,7 @@ def test_a_polite_signal_ends_the_run_with_everything_kept(
     assert process.returncode == 4
     assert b"Stopped by " + sent.name.encode() in err
     assert b"assay resume" in err
+    assert b"goes on; repeat-1, of which 0 of 1 trials were done, is measured again as a whole." in err
     assert b"Traceback" not in err
     wait_for(lambda: not survivors(assay_home))
     assert list((assay_home / "leases").iterdir()) == []

@@ -237,8 +237,11 @@ def test_a_polite_signal_ends_everything_at_once(sent: signal.Signals, workplace
 
 def test_killed_outright_it_leaves_nothing_behind(workplace: Path, assay_home: Path) -> None:
     process = begun(workplace)
+    assert set(survivors(assay_home)) > {process.pid}
+    assert list((assay_home / "leases").iterdir())
     process.kill()
     process.communicate()
+    assert process.returncode == -signal.SIGKILL
     wait_for(lambda: not survivors(assay_home))
     wait_for(lambda: not list((assay_home / "leases").iterdir()))
 

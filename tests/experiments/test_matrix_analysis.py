@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from assay.core.plan import Subject
 from assay.core.results import Estimate, Evidence, SubjectFacts
 from assay.experiments.matrix import EXPERIMENT
 from assay.experiments.matrix.cells import matrix_of
@@ -20,6 +21,7 @@ from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, folde
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from assay.core.plan import Trial
     from assay.core.results import Finding, Findings
 
 
@@ -83,7 +85,7 @@ def test_a_noisy_machine_is_said_to_be_one_and_no_effect_is_not_claimed(tmp_path
     troubled = [record.model_copy(update={"disturbed": ("someone was busy",)}) for record in records]
     found = EXPERIMENT.analyse(MACHINE, wanted, Records(troubled, folder.path))
     assert found.headline.startswith(
-        "Nothing can be said yet of cpu and memory. Alone, the same measurement differs by"
+        "Nothing can be said yet of cpu and memory beside softmax@numpy. Alone, the same measurement differs by"
     )
     assert "Others disturbed 18 of 18 trials alone" in found.headline
     assert str(finding(found, "cpu").reason).startswith("not known: anything from ")
@@ -119,11 +121,27 @@ def test_an_aggressor_that_dies_leaves_the_rest_to_be_judged_and_is_named(tmp_pa
     assert finding(found, "memory").facts["outcome"] == "not known"
     (missing,) = [f for f in found.findings if "status" in f.facts]
     assert (missing.claim, missing.reason) == ("softmax@numpy on cpu:0 can be timed beside memory", "memory died")
-    assert "nothing can be said yet of memory" in found.headline
+    assert "nothing can be said yet of memory beside softmax@numpy" in found.headline
     page = EXPERIMENT.page(MACHINE, wanted, found, records)
     assert page.sections[-1].title == "What went wrong"
     (picture,) = [f for f in page.figures if f.name == "matrix_median" and f.kind == "heatmap"]
     assert [cell is None for cell in picture.cells[0]] == [False, False, True, True]
+    assert picture.unsure == ((False, True, False, False),)
+
+
+def test_what_cannot_be_said_is_named_with_its_victims(tmp_path: Path) -> None:
+    gemm = Subject(workload="gemm", impl="numpy")
+    wanted, folder = options(victims=(SOFTMAX, gemm)), folder_in(tmp_path)
+
+    def fails(trial: Trial) -> str | None:
+        died = trial.settings["aggressor"] == "memory" and trial.roles[0].subjects == (gemm,)
+        return "memory died" if died else None
+
+    found = EXPERIMENT.analyse(MACHINE, wanted, world(folder, wanted, cured_and_not, fails=fails))
+    assert "nothing can be said yet of memory beside gemm@numpy." in found.headline
+    one_block = options(victims=(SOFTMAX, gemm), repeat=1)
+    found = EXPERIMENT.analyse(MACHINE, one_block, world(folder_in(tmp_path / "b"), one_block, cured_and_not))
+    assert found.headline == "Nothing can be said yet of cpu and memory beside softmax@numpy and gemm@numpy."
 
 
 def test_one_block_says_nothing_of_chance_and_so_nothing_counts(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from assay.core.errors import BadInput
+from assay.core.results import Estimate
 from assay.experiments.variance.compare import compare
 from assay.experiments.variance.effects import ratio, spread, spread_ratio
-from assay.experiments.variance.findings import analyse, mismatch_verdict, verdict
+from assay.experiments.variance.findings import analyse, mismatch_verdict, time_text, verdict
 from assay.experiments.variance.inputs import Sides, paths_of, sides
 from assay.experiments.variance.older_format import Older, Pick, Repeats
 from assay.experiments.variance.page import page
@@ -52,9 +53,8 @@ def test_a_run_with_phases_is_held_against_itself() -> None:
 @pytest.mark.parametrize(
     ("words", "against"),
     [
-        (("a.json", "b.json"), ()),
         (("a.json", "b.json", "c.json"), ()),
-        (("x/gpu0/a.json", "x/gpu1/a.json"), ()),
+        (("x/gpu0/a.json", "x/gpu1/a.json", "x/gpu2/a.json"), ()),
         (("a.json",), ()),
         ((), ()),
         ((), ("a",)),
@@ -65,6 +65,23 @@ def test_what_is_not_clear_is_refused_with_how_to_say_it(words: tuple[str, ...],
         meant(words, *against)
 
 
+@pytest.mark.parametrize("words", [("a.json", "b c.json"), ("x/gpu0/a.json", "x/gpu1/b c.json")])
+def test_of_two_files_it_is_shown_how_to_say_which_is_the_baseline(words: tuple[str, str]) -> None:
+    with pytest.raises(BadInput) as error:
+        meant(words)
+    assert f"`assay contention variance {words[0]} --against '{words[1]}'`" in str(error.value)
+
+
+def test_two_different_folders_are_read_as_the_one_against_the_other(tmp_path: Path) -> None:
+    before, after, latest = (tmp_path / name for name in ("before", "after", "latest"))
+    before.mkdir()
+    after.mkdir()
+    latest.symlink_to(after)
+    assert meant((str(before), str(after))) == Sides((str(before),), (str(after),))
+    with pytest.raises(BadInput, match="not clear"):
+        meant((str(after), str(latest)))
+
+
 def test_words_name_files_lists_and_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.json", "b.json", "with, comma.json"):
@@ -73,7 +90,7 @@ def test_words_name_files_lists_and_globs(tmp_path: Path, monkeypatch: pytest.Mo
     assert paths_of(["a.json b.json", "a.json"])[0] == [Path("a.json"), Path("b.json")]
     assert paths_of(["[ab].json"])[0] == [Path("a.json"), Path("b.json")]
     assert paths_of(["with, comma.json"])[0] == [Path("with, comma.json")]
-    assert paths_of(["c*.json", "z.json"]) == ([], ["c*.json fits no file", "z.json is not there"])
+    assert paths_of(["c*.json", "z.json"]) == ([], ["c*.json fits no file", "z.json does not exist"])
 
 
 def test_files_that_cannot_be_used_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -150,6 +167,11 @@ def test_one_result_each_gives_a_ratio_and_no_interval() -> None:
     assert verdict(found, 0.01) == "unsure"
 
 
+def test_an_interval_that_leaves_anything_open_is_told_in_words() -> None:
+    wide = Estimate(value=1.5, low=0.01, high=200.0, unit="×", scope="run", method="m", n=4)
+    assert time_text(wide, 0.01) == "takes 1.500× as long as the baseline, or any: there are too few results to say"
+
+
 def test_intervals_of_the_ratio_cover_the_truth_as_often_as_they_say() -> None:
     chance = np.random.default_rng(5)
     covered = 0
@@ -190,7 +212,22 @@ def test_picks_that_differ_are_counted_named_and_priced_by_the_baseline() -> Non
     assert (picks.mismatch, picks.by_chance) == (Share(4, 4), Share(0, 2))
     (device,) = picks.devices
     assert device.differ == ("block",)
-    assert device.cost == pytest.approx(1.2)
+    assert device.cost is not None
+    assert device.cost.value == pytest.approx(1.2)
+    assert (device.cost.low, device.cost.high) == (None, None)
+
+
+def test_what_another_pick_costs_has_an_interval_where_both_were_timed_in_several_processes() -> None:
+    times = {64: (1.0, 1.02, 0.98), 128: (1.2, 1.22, 1.19)}
+    tried = tuple(Repeats(config={"block": b, "warps": 4}, times_ms=t, by="assay") for b, t in times.items())
+    baseline = [older("cuda:0", 1.0).model_copy(update={"timed": tried})]
+    (device,) = only(*compare(baseline, [older("cuda:0", 1.1, block=128)])).picks.devices
+    assert device.cost is not None
+    assert device.cost.low is not None
+    assert device.cost.high is not None
+    assert 1.1 < device.cost.low < 1.203 < device.cost.high < 1.3
+    (same,) = only(*compare(baseline, [older("cuda:0", 1.1)])).picks.devices
+    assert same.cost is None
 
 
 def test_a_mismatch_counts_only_beyond_what_the_baseline_shows_against_itself() -> None:

@@ -104,7 +104,7 @@ def test_a_tuner_that_never_ends_is_interrupted_with_all_it_started(measure: Mea
     endless = by_command("import time; time.sleep(1000)")
     outcome = measure(tuning("a", tuner=endless), method=quickly(duration_s=0.2, timeout_s=5.0))
     assert outcome.status == "ok", outcome.reason
-    assert outcome.tunings[0].reason == "The tuner command has not returned within 4.6 s."
+    assert outcome.tunings[0].reason == "the tuner's command has not returned within 4.6 s"
     wait_for(lambda: not survivors(assay_home))
 
 

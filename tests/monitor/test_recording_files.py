@@ -154,7 +154,10 @@ def test_an_empty_file_is_not_a_recording(form: str, tmp_path: Path) -> None:
     ("content", "words"),
     [
         ('{"kind":"gpu","t_ns":1,"tick":0,"gpu":0}\n', "does not begin with its header"),
-        ("hello\n", "does not write"),
+        ("hello\n", "does not begin with its header"),
+        ('{"kernel_name": "x"}\n', "does not begin with its header"),
+        ("[1, 2]\n", "does not begin with its header"),
+        ('{"kind":"header"}\n', "header.t_ns is missing"),
         ('{"kind":"header","t_ns":0,"wall_ns":0,"interval_s":1,"schema_version":99}\n', "schema_version"),
         ('{"kind":"header","t_ns":0,"wall_ns":0,"interval_s":1}\n{"kind":"gpu","t_ns":"x"}\n', "does not write"),
     ],
@@ -169,7 +172,7 @@ def test_what_is_not_a_recording_is_said_in_one_sentence(content: str, words: st
 
 def test_a_table_of_something_else_is_not_a_recording(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name,age\nx,3\n")
-    with pytest.raises(BadInput, match="does not write"):
+    with pytest.raises(BadInput, match="does not begin with its header"):
         list(read(tmp_path / "a.csv"))
 
 

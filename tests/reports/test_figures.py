@@ -15,6 +15,7 @@ from assay.core.page import Bar, HeatMap, Strip, Strips
 from assay.reports.drawing.theme import DARK, LIGHT, contrast, readable_on
 from assay.reports.drawing.timeline import stacked
 from assay.reports.figures import draw, save_png, svg_and_remarks, to_png, to_svg
+from assay.reports.wording import describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +83,28 @@ def test_strays_beyond_the_axis_are_counted() -> None:
     samples = (*(1 + i / 1000 for i in range(300)), 50.0)
     strips = Strips(title="t", name="n", axis="time", unit="ms", strips=(Strip(label="a", samples=samples),))
     assert "1, up to 50 ▸" in words(strips)
+
+
+def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow_and_says_so() -> None:
+    vast = Strip(label="a", samples=(0.5, 1.3), value=0.8, low=1e-3, high=600.0)
+    strips = Strips(title="t", name="n", axis="time", unit="×", strips=(vast,), centre=1.0)
+    assert "A bar that ends in an arrow goes on beyond the axis." in words(strips)
+    narrow = strips.model_copy(update={"strips": (vast.model_copy(update={"low": 0.5, "high": 1.3}),)})
+    assert "arrow" not in words(narrow)
+
+
+def test_cells_that_are_not_decided_have_their_number_and_no_colour() -> None:
+    told = {"title": "t", "name": "n", "rows": ("a",), "columns": ("b", "c"), "unit": "×", "centre": 1.0}
+    heat_map = HeatMap(**told, cells=((1.31, 9.0),), unsure=((True, False),))
+    drawing = draw(heat_map, dark=False)
+    faces = [patch.get_facecolor() for patch in drawing.axes[0].patches]
+    assert mpl.colors.same_color(faces[0], LIGHT.rule)
+    assert mpl.colors.same_color(faces[1], LIGHT.above)
+    assert {"1.31", "9.00", "not decided: the interval has 1 in it"} <= set(words(heat_map).splitlines())
+    assert "From 2-fold on, the colour does not grow." in words(heat_map)
+    assert "1 not decided" in describe(heat_map)
+    with pytest.raises(ValueError, match="what is unsure does not fit"):
+        HeatMap(**told, cells=((1.31, 9.0),), unsure=((True,),))
 
 
 def test_a_drawing_of_numbers_that_nobody_measured_says_so(page: Page) -> None:

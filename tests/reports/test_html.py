@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.reports.html import to_html
-from assay.reports.wording import one_line, visible
+from assay.reports.wording import one_line, visible, with_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 OURS = {"html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "p", "section", "figure"}
-OURS |= {"figcaption", "div", "table", "thead", "tbody", "tr", "th"}
+OURS |= {"figcaption", "div", "table", "thead", "tbody", "tr", "th", "code"}
 
 
 class Reader(HTMLParser):
@@ -96,8 +96,15 @@ def test_a_text_is_shown_as_it_was_written(text: str) -> None:
     reader = Reader(to_html(page))
     assert {tag for tag, _ in reader.tags} <= OURS
     assert reader.text.get("h1", "") == one_line(text)
-    assert reader.text.get("p", "").startswith(visible(text).strip())
-    assert visible(text).strip() in reader.text.get("th", "")
+    shown = "".join(part for part, _ in with_code(visible(text).strip()))
+    assert reader.text.get("p", "").startswith(shown)
+    assert shown in reader.text.get("th", "")
+
+
+def test_what_stands_in_backticks_is_code_and_still_escaped() -> None:
+    reader = Reader(to_html(Page(title="t", lead="say `assay run <b>` now", sections=())))
+    assert reader.text["code"] == "assay run <b>"
+    assert reader.text["p"] == "say assay run <b> now"
 
 
 @pytest.mark.parametrize("origin", ["fake", "simulated"])

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.reports.markdown import to_markdown
-from assay.reports.wording import one_line, visible
+from assay.reports.wording import one_line, visible, with_code
 
 if TYPE_CHECKING:
     from assay.core.results import Origin
@@ -31,7 +31,9 @@ def texts(html: str, tag: str) -> list[str]:
 
 
 def seen(text: str) -> str:
-    return " ".join(visible(text).split())
+    """Return what a reader sees of a text: what stands in backticks without them, spaces made equal."""
+    lines = (" ".join(line.split()) for line in visible(text).strip().split("\n"))
+    return " ".join("".join(part for part, _ in with_code(line)) for line in lines if line)
 
 
 @given(words)
@@ -39,7 +41,7 @@ def seen(text: str) -> str:
 def test_a_text_is_shown_as_it_was_written(text: str) -> None:
     page = Page(title=f"a {text}", lead="l", sections=(Section(title="s", elements=(Text(text=text),)),))
     html = rendered(page)
-    assert texts(html, "h1") == [seen(f"a {text}")]
+    assert texts(html, "h1") == [seen(one_line(f"a {text}"))]
     if seen(text):
         assert texts(html, "p")[-1] == seen(text)
 
@@ -56,7 +58,15 @@ def test_a_cell_is_shown_as_it_was_written(cells: list[str]) -> None:
 def test_nothing_in_a_hostile_page_becomes_markup(nasty: Page) -> None:
     html = rendered(nasty)
     assert "<script" not in html
-    assert texts(html, "h1") == [one_line(nasty.title)]
+    assert texts(html, "h1") == [seen(one_line(nasty.title))]
+
+
+def test_what_stands_in_backticks_is_code() -> None:
+    page = Page(title="t", lead="so `assay resume runs/a_b*c` goes on", sections=())
+    assert texts(rendered(page), "code") == ["assay resume runs/a_b*c"]
+    assert "so `assay resume runs/a_b*c` goes on" in to_markdown(page, {})
+    lone = Page(title="t", lead="a lone ` stays, and so does `this | that`", sections=())
+    assert "<code>" not in rendered(lone)
 
 
 def test_tables_align_their_numbers_to_the_right(page: Page) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.page import Strip
-from assay.reports.scales import Axis, decimate, density, finite, strip_axis, thin
+from assay.reports.scales import Axis, decimate, density, finite, shades, strip_axis, thin
 
 numbers = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=1, max_size=60)
 
@@ -44,6 +44,46 @@ def test_an_axis_holds_every_estimate_and_nearly_all_samples(one: list[float], o
 def test_strays_do_not_squeeze_the_rest() -> None:
     samples = (*(1 + i / 1000 for i in range(300)), 50.0)
     assert strip_axis([Strip(label="a", samples=samples)]).high < 2
+
+
+def test_a_vast_interval_does_not_squeeze_the_samples() -> None:
+    strips = [
+        Strip(label="a", samples=(0.47, 1.3), value=0.79, low=1e-3, high=603.0),
+        Strip(label="b", samples=(1.2, 1.4), value=1.3, low=0.9, high=1.9),
+    ]
+    axis = strip_axis(strips, centre=1.0)
+    assert axis.log
+    assert axis.low < 0.47
+    assert 1.9 < axis.high < 100
+    first, last = axis.position(np.array([0.47, 1.4])).tolist()
+    assert last - first > 0.15
+    whole = strip_axis([Strip(label="a", samples=(1.0, 1.02), value=1.01, low=0.99, high=1.03)])
+    assert not whole.log
+    assert whole.low < 0.99
+    assert whole.high > 1.03
+
+
+@given(st.floats(0.001, 1.0), st.floats(1.0, 1000.0), st.floats(0.0, 1.0))
+@settings(deadline=None)
+def test_a_place_on_an_axis_is_that_of_its_value(low: float, high: float, position: float) -> None:
+    for axis in (Axis(low, high + 0.1), Axis(low, high + 0.1, log=True)):
+        assert np.isclose(axis.position(np.array([axis.at(position)]))[0], position, atol=1e-6)
+
+
+def test_a_huge_ratio_does_not_take_the_colour_from_the_others_nor_does_a_tiny_one_get_all() -> None:
+    huge = shades(np.array([1.08, 33.0, 0.97]), 1.0, ratios=True)
+    assert huge.strength(33.0) == huge.strength(2.0) == 1.0
+    assert huge.strength(0.5) == -1.0
+    assert np.isclose(huge.strength(1.5), -huge.strength(1 / 1.5))
+    assert 0.05 < huge.strength(1.08) < 0.2
+    assert shades(np.array([1.01]), 1.0, ratios=True).strength(1.01) < 0.2
+    assert np.isnan(huge.strength(float("nan")))
+
+
+def test_differences_around_a_centre_are_coloured_by_how_far_they_are() -> None:
+    plain = shades(np.array([-4.0, 1.0]), 0.0, ratios=False)
+    assert (plain.strength(-4.0), plain.strength(2.0), plain.strength(0.0)) == (-1.0, 0.5, 0.0)
+    assert shades(np.array([]), 20.0, ratios=False).strength(21.0) == 0.5
 
 
 def test_strips_decades_apart_share_a_logarithmic_axis() -> None:

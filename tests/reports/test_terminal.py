@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Text, Timeline
+from assay.core.page import Bar, Column, HeatMap, Page, Section, Strip, Strips, Table, Text, Timeline
 from assay.reports.terminal import print_page
 from assay.reports.terminal_figures import sparkline
 
@@ -99,6 +99,16 @@ def test_a_strip_shows_where_its_samples_lie() -> None:
     assert low.index("█") < high.index("█")
     assert "1.00 [0.90, 1.10]" in low
     assert "2 – 2" in high
+
+
+def test_a_cell_that_is_not_decided_is_marked_and_not_coloured() -> None:
+    told = {"title": "t", "name": "n", "rows": ("a",), "columns": ("b", "c"), "unit": "×", "centre": 1.0}
+    heat_map = HeatMap(**told, cells=((1.31, 9.02),), unsure=((True, False),))
+    page = Page(title="t", lead="l", sections=(Section(title="s", elements=(heat_map,)),))
+    shown = printed(page)
+    assert "1 means no change; ?: the interval holds it" in shown
+    assert re.search(r"1\.31\?\s+9\.02\s", shown)
+    assert re.search(r"\x1b\[[^m]*48;5;208m9\.02", printed(page, colour=True))
 
 
 def test_a_lane_shows_the_more_serious_of_two_bars() -> None:

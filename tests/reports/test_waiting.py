@@ -40,10 +40,16 @@ def test_on_a_terminal_one_line_is_renewed_and_taken_away() -> None:
 
 def test_a_log_that_cannot_be_written_does_not_end_the_measurement() -> None:
     class Full(io.StringIO):
+        refused = 0
+
         def write(self, _text: str) -> int:
+            self.refused += 1
             raise OSError(28, "No space left on device")
 
     for terminal in (True, False):
-        line = WaitingLine(Console(file=Full(), force_terminal=terminal), budget_s=1.0)
+        log = Full()
+        line = WaitingLine(Console(file=log, force_terminal=terminal), budget_s=1.0)
         line.begins(TIMING)
         line.close()
+        assert log.refused
+        assert log.getvalue() == ""

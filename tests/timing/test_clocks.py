@@ -90,6 +90,8 @@ def test_the_clock_of_a_gpu_that_nvml_does_not_know_cannot_be_held() -> None:
         pytest.fail("it went on")
 
 
-def test_without_a_wish_nothing_is_held() -> None:
-    with locked(ClockWatch(None), None):
-        pass
+def test_without_a_wish_nothing_is_held(fake_nvml: FakeNvml, fake_pynvml: object, assay_home: Path) -> None:
+    before = fake_nvml.gpu(0).sm_lock_max_mhz
+    with locked(ClockWatch(Glance(UUID)), None):
+        assert fake_nvml.gpu(0).sm_lock_max_mhz == before
+        assert not (assay_home / "leases").exists()

@@ -123,9 +123,14 @@ def test_a_cpu_cannot_tell_the_times_of_kernels(by: Any) -> None:
         can_tell(by, given())
 
 
-def test_any_device_can_tell_what_a_caller_waits() -> None:
-    can_tell("call", given())
-    can_tell(None, given())
+@pytest.mark.parametrize("by", ["call", None])
+def test_any_device_can_tell_what_a_caller_waits(by: Any) -> None:
+    options = given()
+    assert not options.on_gpu
+    try:
+        can_tell(by, options)
+    except BadInput as error:
+        pytest.fail(f"it was refused: {error}")
 
 
 def test_a_time_that_does_not_exist_cannot_decide() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
@@ -32,7 +32,7 @@ NAME = r"[^-\s]\S*"
     cls=Listed,
     item=NAME,
     metavar="NAME...",
-    help="cpu, memory, pcie, sm, hbm, or any workload.  [default: all that fit]",
+    help=f"Loads beside the victims: {AGGRESSORS}, or any workload.  [default: all that fit]",
 )
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the victims named.")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: one]")
@@ -86,6 +86,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 def build(given: dict[str, Any], machine: Machine) -> MatrixOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
+    from assay.core.units import format_span
     from assay.experiments.aggressors import aggressors_of
     from assay.experiments.matrix.options import MatrixOptions
     from assay.experiments.matrix.victims import victims_of
@@ -119,7 +120,14 @@ def build(given: dict[str, Any], machine: Machine) -> MatrixOptions:
         retakes=given["retakes"],
         seed=given["seed"],
     )
-    return within_budget(options)
+    fitting = within_budget(options)
+    if given["duration"] is not None and fitting.duration_s < options.duration_s:
+        click.echo(
+            f"--duration {options.duration_s:g} s is shortened to {fitting.duration_s:.2g} s, so that "
+            f"{min(options.repeat, FEWEST_BLOCKS)} blocks fit --budget {format_span(given['budget'])}.",
+            err=True,
+        )
+    return fitting
 
 
 def within_budget(options: MatrixOptions) -> MatrixOptions:

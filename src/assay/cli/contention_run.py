@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
@@ -22,7 +22,6 @@ OUTPUT = "{output}"
 DEFAULTS = {"cuda": ("flash_attention", "softmax"), "cpu": ("softmax",)}
 CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": "triton"}, "helion": {"cuda": "helion"}}
 """The implementation that each tuner finds configurations in, by kind of device."""
-HOST_LOADS = {"cpu_hog": "cpu", "memory_hog": "memory", "pcie_copy": "pcie"}
 
 
 @verb("run")
@@ -46,7 +45,7 @@ HOST_LOADS = {"cpu_hog": "cpu", "memory_hog": "memory", "pcie_copy": "pcie"}
     cls=Listed,
     item=NAME,
     metavar="NAME...",
-    help="A load beside the timed workers: cpu_hog, memory_hog, pcie_copy, gemm, triad, or any workload.",
+    help=f"Loads beside the timed workers: {AGGRESSORS}, or any workload.",
 )
 @click.option("--tuner", type=click.Choice(["pick", "triton", "helion", "none"]), help="Who chooses.  [default: pick]")
 @click.option("--tuner-command", metavar="'CMD {output}'", help="A tuner of yours: it writes JSON to {output}.")
@@ -79,16 +78,20 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     \b
     assay contention run --quick
     assay contention run --benchmark flash_attention softmax --gpus 0,1 --budget 10m
-    assay contention run --device cpu:0 --workers-per-device 2 --aggressor cpu_hog
+    assay contention run --device cpu:0 --workers-per-device 2 --aggressor cpu
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import dry_run, measure, options_file
     from assay.experiments.contention import EXPERIMENT
+    from assay.experiments.contention.foresight import will_overrun
     from assay.machine.detect import detect
 
     if given["file"] is not None:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else build(given, machine)
+    too_long = will_overrun(machine, options)
+    if too_long is not None:
+        click.echo(too_long, err=True)
     if given["dry_run"]:
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
     return measure.as_told(EXPERIMENT, options, machine, options.seed, given)
@@ -169,8 +172,7 @@ def aggressors(words: tuple[str, ...], kind: str) -> tuple[Aggressor, ...]:
     """Return the loads that are named, as often as they are."""
     from assay.experiments.aggressors import aggressors_of
 
-    named = [HOST_LOADS.get(word.replace("-", "_").partition("@")[0], word) for word in words]
-    return tuple(load for word in named for load in aggressors_of([word], kind))
+    return tuple(load for word in words for load in aggressors_of([word], kind))
 
 
 def tuner_command(given: dict[str, Any]) -> Command | None:

@@ -56,6 +56,7 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -
 
     \b
     assay contention variance runs/latest
+    assay contention variance runs/before runs/after
     assay contention variance baseline/*.json --against concurrent/*.json
     assay contention variance base0.json,base1.json conc0.json,conc1.json
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
@@ -87,9 +88,12 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -
 
 def read(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tuple[Group, Group]:
     """Return both groups as far as they can be read; say so where one is empty."""
-    from assay.experiments.variance.inputs import paths_of, sides
+    from assay.experiments.variance.inputs import absent, paths_of, sides
     from assay.experiments.variance.sources import Group, is_phased_run, read_group
 
+    gone = absent(baseline)
+    if gone and not against:
+        raise BadInput(f"{', '.join(gone)} {'does' if len(gone) == 1 else 'do'} not exist.")
     meant = sides(baseline, against, is_phased=is_phased_run)
     groups: list[Group] = []
     for name, words, part in (("baseline", meant.baseline, "baseline"), ("concurrent group", meant.concurrent, phase)):

@@ -156,5 +156,15 @@ def _with_the_way_on(error: AssayError, folder: RunFolder) -> AssayError:
         return error
     kept = len(folder.records())
     trials = f"{kept} trial{'' if kept == 1 else 's'}"
-    sentence = str(error).rstrip(".")
-    return type(error)(f"{sentence}; {trials} kept. `assay resume {show.short(folder.path)}` goes on.")
+    sentence, way_on = str(error).rstrip("."), f"`assay resume {show.short(folder.path)}` goes on"
+    return type(error)(f"{sentence}; {trials} kept. {way_on}{_done_again(folder)}.")
+
+
+def _done_again(folder: RunFolder) -> str:
+    """Say which block is measured again as it is not whole; nothing where all that were begun are."""
+    decisions = folder.decisions()
+    if not decisions or folder.finished(decisions[-1].block) is not None:
+        return ""
+    block = decisions[-1].block
+    done = sum(record.block == block.name for record in folder.records())
+    return f"; {block.name}, of which {done} of {len(block.trials)} trials were done, is measured again as a whole"

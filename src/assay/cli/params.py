@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -28,6 +29,9 @@ SETTINGS: dict[str, Any] = {
 
 BEHIND_DASHES = "assay.behind_dashes"
 AS_GIVEN = "assay.as_given"
+
+AGGRESSORS = "cpu, memory, pcie, sm, hbm"
+"""The aggressors that have a name of their own; written here, as help must not wait for their workloads."""
 
 
 class Duration(_Float):
@@ -99,7 +103,18 @@ class Verb(click.Command):
             cut = args.index("--")
             ctx.meta[BEHIND_DASHES] = tuple(args[cut + 1 :])
             args = args[:cut]
+        self._refuse_options_as_values(ctx, args)
         return super().parse_args(ctx, self._joined(args))
+
+    def _refuse_options_as_values(self, ctx: click.Context, args: list[str]) -> None:
+        """Say so where an option that needs a value is followed by another option, which would be taken for it."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        names = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+        needy = {name for option in options if not option.is_flag and not option.count for name in option.opts}
+        for word, following in pairwise(args):
+            name = following.partition("=")[0]
+            if word.replace("_", "-") in needy and name.replace("_", "-") in names:
+                raise BadInput(f"{word} needs a value, and {name} behind it is an option of its own.")
 
     def _joined(self, args: list[str]) -> list[str]:
         lists = {name: p for p in self.params if isinstance(p, Listed) for name in p.opts}

@@ -57,8 +57,10 @@ def result(found: Result, folder: Path, *, as_json: bool) -> int:
         return found.exit_code
     print_page(brief(found), console(stderr=False))
     screen = console(stderr=True)
-    if found.exit_code == 4:
+    if any(record.status == "failed" for record in found.records):
         screen.print(f"Some trials failed; `assay resume {short(folder)}` tries them again.", markup=False)
+    elif found.untuned:
+        screen.print(f"The tuner failed in all of its {found.untuned} tries; the times are kept.", markup=False)
     screen.print(f"Report: {short(folder)}/report.html", markup=False, soft_wrap=True)
     return found.exit_code
 

@@ -70,6 +70,7 @@ class Strips(Value):
     axis: str
     unit: str
     strips: tuple[Strip, ...] = Field(min_length=1)
+    centre: float | None = Field(default=None, description="The value that means no change; a line stands there.")
     note: str | None = None
 
 
@@ -116,12 +117,17 @@ class HeatMap(Value):
     cells: tuple[tuple[float | None, ...], ...]
     unit: str
     centre: float | None = Field(default=None, description="The value that means no change; colours part there.")
+    unsure: tuple[tuple[bool, ...], ...] | None = Field(
+        default=None, description="Of each cell, whether it may as well be the centre: its number is shown, no colour."
+    )
     note: str | None = None
 
     @model_validator(mode="after")
     def _cells_fill_the_matrix(self) -> Self:
         if len(self.cells) != len(self.rows) or any(len(row) != len(self.columns) for row in self.cells):
             raise ValueError(f"heat map {self.title!r}: its cells do not fill {len(self.rows)}×{len(self.columns)}")
+        if self.unsure is not None and [len(row) for row in self.unsure] != [len(self.columns)] * len(self.rows):
+            raise ValueError(f"heat map {self.title!r}: what is unsure does not fit its cells")
         return self
 
 

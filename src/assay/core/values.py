@@ -28,11 +28,26 @@ class Value(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
+PROBLEMS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known",
+    "json_invalid": "is not valid JSON",
+    "union_tag_not_found": "does not say what kind of thing it is",
+    "union_tag_invalid": "is of a kind that is not known",
+}
+"""What a model complains about most, in words."""
+
+
 def first_problem(error: ValidationError) -> str:
-    """Return the first thing a model complains about, with its place: ``options.seed: Input should be …``."""
+    """Return the first thing a model complains about, with its place: ``options.seed should be a valid integer``."""
     problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {problem['msg']}" if place else problem["msg"]
+    place = ".".join(str(part) for part in problem["loc"]) or "it"
+    if problem["type"] in PROBLEMS:
+        return f"{place} {PROBLEMS[problem['type']]}"
+    said = problem["msg"]
+    if said.startswith("Input should "):
+        return f"{place} {said.removeprefix('Input ')}"
+    return f"{place}: {said.removeprefix('Value error, ')}"
 
 
 def identity(value: Value, *, length: int = 12) -> str:

@@ -41,11 +41,18 @@ NAMED: dict[str, Known] = {
 }
 """What each presses on: the cores, the host's memory, the bus to the GPU, its multiprocessors, its own memory."""
 
+LOADS = {"cpu_hog": "cpu", "memory_hog": "memory", "pcie_copy": "pcie"}
+"""Workloads that are nothing but loads, under the name of what they press on."""
+
 
 def aggressors_of(words: Sequence[str], kind: str) -> tuple[Aggressor, ...]:
     """Return the aggressors that are named, each once; without a name, all that fit the kind of device."""
     wanted = words or [name for name, known in NAMED.items() if kind == "cuda" or known.place == "host"]
-    return tuple(_aggressor(word, kind) for word in dict.fromkeys(wanted))
+    return tuple(_aggressor(word, kind) for word in dict.fromkeys(map(_short, wanted)))
+
+
+def _short(word: str) -> str:
+    return LOADS.get(word.replace("-", "_").partition("@")[0], word)
 
 
 def _aggressor(word: str, kind: str) -> Aggressor:

@@ -32,6 +32,7 @@ SLACK_NS = 5_000_000_000
 """How far lines may be out of order: slow looks are written once they are done."""
 
 _TIME = re.compile(rb'"t_ns":(\d+)')
+_HEADER = re.compile(rb'"kind":\s*"header"')
 T = TypeVar("T")
 
 
@@ -72,7 +73,11 @@ def _first(path: Path, lines: Iterator[Line]) -> Header:
     first = next(lines, None)
     if isinstance(first, Header):
         return first
-    raise BadInput(f"{path} is not a recording of `assay monitor`: it does not begin with its header.")
+    raise _no_recording(path)
+
+
+def _no_recording(path: Path) -> BadInput:
+    return BadInput(f"{path} is not a recording of `assay monitor`: it does not begin with its header.")
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -110,11 +115,15 @@ def _offset_of(file: BinaryIO, start_ns: int) -> int:
 
 def _json_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
     """Give the lines from where the file stands; in an array each stands on a line of its own as well."""
+    at_the_beginning = file.tell() == 0
     for text in file:
         if not text.endswith(b"\n"):
             return
         body = text.strip().rstrip(b",")
         if body and body not in {b"[", b"]"}:
+            if at_the_beginning and not _HEADER.search(body):
+                raise _no_recording(path)
+            at_the_beginning = False
             yield _valid(partial(LINE.validate_json, body), path)
 
 
@@ -122,6 +131,8 @@ def _csv_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
     table = csv.DictReader(text.decode(errors="replace") for text in file if text.endswith(b"\n"))
     for number, row in enumerate(table):
         if number == 0:
+            if not {"t_ns", "interval_s"} <= row.keys():
+                raise _no_recording(path)
             yield _valid(partial(header_of, row), path)
         yield from _valid(partial(lines_of, row), path)
 
@@ -131,6 +142,8 @@ def _valid(parse: Callable[[], T], path: Path) -> T:
         return parse()
     except ValidationError as error:
         problem = first_problem(error)
-    except (KeyError, ValueError, TypeError) as error:
+    except KeyError as error:
+        problem = f"{error.args[0]} is missing"
+    except (ValueError, TypeError) as error:
         problem = str(error)
     raise BadInput(f"{path} holds a line that `assay monitor` (schema {SCHEMA_VERSION}) does not write: {problem}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from assay.core.page import Table, Text
 from assay.reports.figures import svg_and_remarks
 from assay.reports.numbers import typeset, write_column
-from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning
+from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning, with_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,8 @@ def _style() -> str:
 
 
 def _prose(text: str) -> str:
-    return escape(visible(text).strip())
+    parts = with_code(visible(text).strip())
+    return "".join(f"<code>{escape(part)}</code>" if is_code else escape(part) for part, is_code in parts)
 
 
 def _mark(tone: Tone) -> str:

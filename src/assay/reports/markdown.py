@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from assay.core.page import Table, Text
 from assay.reports.numbers import write_column
-from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning
+from assay.reports.wording import MARKS, WARNING_DETAIL, describe, one_line, row_tones, visible, warning, with_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,7 +87,11 @@ def _paragraph(inline: str) -> str:
 def _inline(text: str) -> str:
     """Escape what Markdown or HTML would read as a command; lines are parted by ``<br>``."""
     lines = [" ".join(line.split()) for line in visible(text).strip().split("\n")]
-    return "<br>".join(_escaped(line) for line in lines)
+    return "<br>".join(_with_code(line) for line in lines)
+
+
+def _with_code(line: str) -> str:
+    return "".join(f"`{part}`" if is_code else _escaped(part) for part, is_code in with_code(line))
 
 
 def _escaped(line: str) -> str:

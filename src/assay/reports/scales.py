@@ -19,7 +19,15 @@ _REACH = 1.0
 """Samples further from the middle 98 % than this many times its width lie beyond the axis."""
 
 _LOG_RATIO = 30.0
-"""Strips whose middles are this far apart share a logarithmic axis."""
+"""Strips whose middles, or ends of intervals, are this far apart share a logarithmic axis."""
+
+_INTERVAL_REACH = 1.5
+"""Ends of intervals further from the samples than this many times their width lie beyond the axis."""
+
+FULL_COLOUR = 2.0
+"""Ratios from this one on, up or down, have all of the colour; the number beside it says how much it is."""
+_LEAST_FULL_COLOUR = 1.1
+"""Where no ratio is larger than this, this one has all of it: a difference of a percent stays pale."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,12 @@ class Axis:
         placed = np.log10(values) if self.log else values
         return np.asarray((placed - low) / (high - low), dtype=np.float64)
 
+    def at(self, position: float) -> float:
+        """Return the value that lies so far between the limits."""
+        if self.log:
+            return float(self.low * (self.high / self.low) ** position)
+        return self.low + (self.high - self.low) * position
+
 
 def finite(values: Sequence[float | None]) -> Floats:
     """Return the numbers that can be drawn."""
@@ -51,17 +65,51 @@ def thin(values: Floats, most: int) -> Floats:
     return ordered[np.linspace(0, len(ordered) - 1, most).round().astype(np.intp)]
 
 
-def strip_axis(strips: Sequence[Strip]) -> Axis:
-    """Return an axis on which all strips can be read: strays do not squeeze the rest together."""
+def strip_axis(strips: Sequence[Strip], centre: float | None = None) -> Axis:
+    """Return an axis on which all strips can be read: neither strays nor vast intervals squeeze the rest together."""
     samples = [array for array in (finite(strip.samples) for strip in strips) if len(array)]
-    marks = finite([mark for strip in strips for mark in (strip.value, strip.low, strip.high)])
+    marks = finite([*(strip.value for strip in strips), centre])
+    ends = finite([end for strip in strips for end in (strip.low, strip.high)])
     everything = np.concatenate([*samples, marks])
     if not len(everything):
         return Axis(0.0, 1.0)
-    log = _spread_over_decades(samples, everything)
-    scaled = [np.log10(array) if log else array for array in (*samples, marks, everything)]
-    low, high = _padded(*_limits(scaled[:-2], scaled[-2], scaled[-1]))
+    log = _spread_over_decades(samples, ends, everything)
+    scaled = [np.log10(array) if log else array for array in (*samples, marks, ends, everything)]
+    limits = _limits(scaled[:-3], scaled[-3], scaled[-1])
+    low, high = _padded(*_with_ends(limits, scaled[-2], log=log))
     return Axis(10**low, 10**high, log=True) if log else Axis(low, high)
+
+
+@dataclass(frozen=True)
+class Shades:
+    """How strongly numbers are coloured: not at all at the centre, fully at the limits and beyond."""
+
+    low: float
+    centre: float
+    high: float
+    log: bool
+
+    def strength(self, value: float) -> float:
+        """Return how strong the colour of a number is, from -1 (all of it, below) to 1 (above)."""
+        if not np.isfinite(value):
+            return float("nan")
+        if self.log:
+            return float(np.clip(np.log(value / self.centre) / np.log(self.high / self.centre), -1.0, 1.0))
+        return float(np.clip((value - self.centre) / (self.high - self.centre), -1.0, 1.0))
+
+
+def shades(values: Floats, centre: float, *, ratios: bool) -> Shades:
+    """Return how numbers around a centre are coloured; of ratios, twice as much and half as much are equally strong.
+
+    A single huge ratio does not take the colour from the others, nor does a tiny one get all of it.
+    """
+    known = finite(list(values.ravel()))
+    if ratios and centre > 0 and (not len(known) or known.min() > 0):
+        largest = float(np.exp(np.abs(np.log(known / centre)).max())) if len(known) else 1.0
+        full = min(max(largest, _LEAST_FULL_COLOUR), FULL_COLOUR)
+        return Shades(centre / full, centre, centre * full, log=True)
+    reach = (float(np.abs(known - centre).max()) if len(known) else 0.0) or abs(centre) * 0.1 or 1.0
+    return Shades(centre - reach, centre, centre + reach, log=False)
 
 
 def density(values: Floats, axis: Axis, bins: int) -> NDArray[np.intp]:
@@ -84,11 +132,23 @@ def decimate(x: Floats, y: Floats, most: int) -> NDArray[np.intp]:
     return np.array(sorted(kept), dtype=np.intp)
 
 
-def _spread_over_decades(samples: Sequence[Floats], everything: Floats) -> bool:
-    if len(samples) < 2 or float(everything.min()) <= 0:
+def _spread_over_decades(samples: Sequence[Floats], ends: Floats, everything: Floats) -> bool:
+    if float(everything.min()) <= 0 or (len(ends) and float(ends.min()) <= 0):
         return False
+    if len(ends) and float(ends.max()) / float(ends.min()) >= _LOG_RATIO:
+        return True
     middles = [float(np.median(array)) for array in samples]
-    return max(middles) / min(middles) >= _LOG_RATIO
+    return len(samples) > 1 and max(middles) / min(middles) >= _LOG_RATIO
+
+
+def _with_ends(limits: tuple[float, float], ends: Floats, *, log: bool) -> tuple[float, float]:
+    """Return limits that hold the ends of intervals too, as far as these leave room for the rest."""
+    low, high = limits
+    if not len(ends):
+        return limits
+    width = (high - low) or (np.log10(2.0) if log else abs(low) / 2) or 1.0
+    reach = _INTERVAL_REACH * width
+    return max(low - reach, min(low, float(ends.min()))), min(high + reach, max(high, float(ends.max())))
 
 
 def _limits(samples: Sequence[Floats], marks: Floats, everything: Floats) -> tuple[float, float]:

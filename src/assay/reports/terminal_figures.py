@@ -11,7 +11,7 @@ from rich.text import Text as Words
 from assay.core.page import HeatMap, Lines, Strips, Timeline
 from assay.reports.grid import Grid, fitted, print_grid, width_of
 from assay.reports.numbers import write_cell, write_column, write_interval, write_matrix
-from assay.reports.scales import Axis, density, finite, strip_axis
+from assay.reports.scales import Axis, density, finite, shades, strip_axis
 from assay.reports.wording import one_line, visible, with_unit, wrapped
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _scale(axis: Axis, width: int) -> Words:
 
 
 def _print_strips(figure: Strips, console: Console) -> None:
-    axis = strip_axis(figure.strips)
+    axis = strip_axis(figure.strips, figure.centre)
     labels = _labels((strip.label for strip in figure.strips), console)
     estimates = [write_interval(strip.value, strip.low, strip.high) for strip in figure.strips]
     spans = [_span(strip.samples) for strip in figure.strips]
@@ -157,15 +157,19 @@ def _print_lines(figure: Lines, console: Console) -> None:
 
 def _print_heat_map(figure: HeatMap, console: Console) -> None:
     cells = np.stack([_array(row) for row in figure.cells])
-    texts = np.array(write_matrix([float(cell) for cell in cells.ravel()])).reshape(cells.shape)
-    styles = _heat_styles(cells, figure.centre)
+    unsure = np.zeros(cells.shape, dtype=bool) if figure.unsure is None else np.array(figure.unsure, dtype=bool)
+    written = write_matrix([float(cell) for cell in cells.ravel()])
+    marked = [f"{text}{'?' if doubt else ''}" for text, doubt in zip(written, unsure.ravel(), strict=True)]
+    texts = np.array(marked).reshape(cells.shape)
+    styles = _heat_styles(np.where(unsure, np.nan, cells), figure)
     rows = tuple(
         (Words(one_line(name)), *(Words(str(t), style=s) for t, s in zip(texts[i], styles[i], strict=True)))
         for i, name in enumerate(figure.rows)
     )
     heads = ("", *(one_line(name) for name in figure.columns))
     centre = "" if figure.centre is None else f"; {write_cell(figure.centre)} means no change"
-    console.print(Words(f"  {one_line(figure.unit)}{centre}", style="dim"))
+    doubted = "; ?: the interval holds it" if centre and bool(unsure.any()) else ""
+    console.print(Words(f"  {one_line(figure.unit)}{centre}{doubted}", style="dim"))
     grid = Grid(heads, ("text", *(_NUMBER for _ in figure.columns)), rows)
     if len(fitted(grid, console.width)) <= _MOST_PARTS:
         print_grid(grid, console)
@@ -188,14 +192,14 @@ def _print_large_heat_map(figure: HeatMap, cells: Floats, console: Console) -> N
     print_grid(Grid(("", head), ("text", "drawing"), tuple(rows)), console)
 
 
-def _heat_styles(cells: Floats, centre: float | None) -> list[list[str]]:
+def _heat_styles(cells: Floats, figure: HeatMap) -> list[list[str]]:
     """Return a style for each cell: stronger further from the centre, or from the lowest without one."""
     known = finite(list(cells.ravel()))
-    if not len(known):
-        return [[""] * cells.shape[1] for _ in cells]
-    origin = float(known.min()) if centre is None else centre
-    reach = float(np.abs(known - origin).max()) or 1.0
-    return [[_heat_style((cell - origin) / reach) for cell in row] for row in cells]
+    if figure.centre is not None:
+        scale = shades(cells, figure.centre, ratios="×" in figure.unit)
+        return [[_heat_style(scale.strength(float(cell))) for cell in row] for row in cells]
+    low, reach = (float(known.min()), float(np.ptp(known)) or 1.0) if len(known) else (0.0, 1.0)
+    return [[_heat_style((cell - low) / reach) for cell in row] for row in cells]
 
 
 def _heat_style(strength: float) -> str:

@@ -21,6 +21,7 @@ MARKS: Mapping[Tone, str] = {"plain": "", "good": "✓", "bad": "✗", "unsure":
 
 _CONTROL = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
 _CONTROL |= {0x7F: "␡"} | dict.fromkeys(range(0x80, 0xA0), "�") | {0x2028: "\n", 0x2029: "\n"}
+_CODE = re.compile(r"(?<!`)`(?=[^`\s])([^`\n|]*[^`\s|])`(?!`)")
 _MOST_IN_A_SENTENCE = 6
 _PIECE = re.compile(r"(?:[^\s/_@.,:;=|-]|[.,](?=\d))*[\s/_@.,:;=|-]?")
 """A piece of a label ends after a space or a sign that parts names; a number is never parted."""
@@ -29,6 +30,12 @@ _PIECE = re.compile(r"(?:[^\s/_@.,:;=|-]|[.,](?=\d))*[\s/_@.,:;=|-]?")
 def visible(text: str) -> str:
     """Show control characters as pictures, so that no name can steer a terminal or break a file."""
     return text.replace("\r\n", "\n").replace("\t", " ").translate(_CONTROL)
+
+
+def with_code(text: str) -> list[tuple[str, bool]]:
+    """Part a text into what is words and what stands in backticks, which is code and shown without them."""
+    parts = _CODE.split(text)
+    return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
 
 
 def one_line(text: str) -> str:
@@ -116,7 +123,8 @@ def _describe_heat_map(figure: HeatMap) -> str:
         return _sentence("Heat map", figure.title, [f"{size}, nothing measured"])
     unit = one_line(figure.unit)
     span = f"values from {write_cell(min(values))} to {write_cell(max(values))} {unit}".strip()
-    return _sentence("Heat map", figure.title, [size, span])
+    unsure = sum(doubt for row in figure.unsure or () for doubt in row)
+    return _sentence("Heat map", figure.title, [size, span, *([f"{unsure} not decided"] if unsure else [])])
 
 
 def _describe_timeline(figure: Timeline) -> str:

@@ -77,8 +77,8 @@ def space(workload: Workload, job: Job) -> Sequence[Params]:
 
 
 def why(error: BaseException) -> str:
-    """Return what was raised as one sentence."""
-    text = " ".join(str(error).split())[:LONGEST_REASON]
+    """Return what was raised in words that a sentence can take up."""
+    text = " ".join(str(error).split())[:LONGEST_REASON].removesuffix(".")
     if isinstance(error, AssayError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

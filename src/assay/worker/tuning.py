@@ -44,7 +44,7 @@ def tuned(told: say.Prepare, *, device: str, seed: int) -> say.Tuned:
 
 def _found(job: Job, limit_s: float) -> Found:
     try:
-        with limited(limit_s, f"The tuner {job.tuner.name}"):
+        with limited(limit_s, "the tuner's command" if job.tuner.command else f"the tuner {job.tuner.name}"):
             return registry.find(job.tuner.name)(job)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tuner raises is why it chose nothing
         if not isinstance(error, AssayError):

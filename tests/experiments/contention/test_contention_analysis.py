@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.experiments.contention import EXPERIMENT
+from assay.experiments.contention.options import WORDS
 from tests.experiments.contention.worlds import (
     GEMM,
     SOFTMAX,
@@ -221,10 +222,11 @@ def test_what_is_missing_is_named_and_the_rest_is_analysed(refused: set[tuple[ob
     findings, page = found_in(World(slower={"naive": 2.0}, refused=refused), options())
     named = [str(f.reason) for f in about(findings, "missing")]
     for block, phase, *_ in refused:
-        assert any(f"block {block}, {phase}, softmax@numpy on" in said for said in named)
+        assert any(f"block {block}, {WORDS[str(phase)]}, softmax@numpy on" in said for said in named)
     assert all("it is not quiet here" in said for said in named)
     shown = [e.text for s in page.sections for e in s.elements if e.kind == "text"]
-    assert any(text.startswith("Missing: block ") for text in shown)
+    (missing,) = [text for text in shown if text.startswith("Missing: block ")]
+    assert ("; and " in missing) == (len(named) > 3)
     assert page.sections[-1].title == "What went wrong"
     assert len(findings.headline) > 20
 
@@ -246,7 +248,7 @@ def test_side_by_side_that_never_came_off_is_said_in_the_headline() -> None:
 def test_a_tuner_that_finds_nothing_leaves_the_times() -> None:
     findings, page = found_in(World(slower={"naive": 2.0}, nothing_found={"naive"}), options())
     assert overall(findings, "time", "naive").verdict == "yes"
-    assert any("the tuner found no configuration, no configuration works" in str(f.reason) for f in findings.findings)
+    assert any("the tuner found no configuration (no configuration works)" in str(f.reason) for f in findings.findings)
     assert not about(findings, "mismatch", phase="naive")
     assert table(page, "what was picked in each block").rows[0][3] == "none"
 

@@ -8,10 +8,12 @@ from itertools import pairwise
 import pytest
 
 from assay.core.plan import HOST, Block, Done, Subject
+from assay.core.units import format_span
 from assay.experiments.aggressors import Aggressor
 from assay.experiments.contention import EXPERIMENT
 from assay.experiments.contention.budget import spent_s, trial_s
 from assay.experiments.contention.cells import layout
+from assay.experiments.contention.foresight import will_overrun
 from assay.experiments.contention.options import PHASES, ContentionOptions
 from assay.experiments.contention.order import order_of
 from assay.experiments.contention.plan import block_of
@@ -160,6 +162,40 @@ def test_a_given_duration_is_that_of_a_trial_and_asks_for_a_few_blocks() -> None
     both = scheduled(TWO_CORES, options(repeat=None), budget_s=50.0, duration_s=2.0, quick=False)
     assert (both.repeat, both.budget_s) == (None, 50.0)
     assert both.timing_s + both.tuning_s == pytest.approx(2.0, abs=0.8)
+
+
+def test_a_plan_that_cannot_fit_its_budget_is_said_before_anything_is_measured() -> None:
+    on_time = scheduled(TWO_CORES, options(repeat=None), budget_s=60.0, duration_s=None, quick=False)
+    assert will_overrun(TWO_CORES, on_time) is None
+    both = scheduled(TWO_CORES, options(repeat=None), budget_s=30.0, duration_s=20.0, quick=False)
+    said = will_overrun(TWO_CORES, both)
+    assert said is not None
+    assert said.startswith("This will take about 4 min ")
+    assert (
+        "more than the budget of 30 s: 2 blocks are the fewest that tell anything, each of 6 trials of about 2" in said
+    )
+    many = scheduled(TWO_CORES, options(repeat=50), budget_s=30.0, duration_s=None, quick=False)
+    assert "50 blocks were asked for" in str(will_overrun(TWO_CORES, many))
+    alone = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=60.0, quick=False)
+    assert will_overrun(TWO_CORES, alone) is None
+
+
+def test_what_is_foreseen_is_what_a_world_without_surprises_takes() -> None:
+    wanted = options(repeat=2, budget_s=5.0)
+    took_s = sum(spent_s(World().run(wanted)).values())
+    assert f"about {format_span(took_s)}" in str(will_overrun(TWO_CORES, wanted))
+
+
+def test_a_run_that_overran_its_budget_says_by_how_much() -> None:
+    for wanted, late in ((options(repeat=4, budget_s=20.0), True), (options(repeat=4, budget_s=600.0), False)):
+        records = World().run(wanted)
+        findings = EXPERIMENT.analyse(TWO_CORES, wanted, records)
+        about_it = [f for f in findings.findings if f.facts["about"] == "budget"]
+        shown = EXPERIMENT.page(TWO_CORES, wanted, findings, records).sections[0].elements
+        told = [e.text for e in shown if e.kind == "text" and "more than the budget of" in e.text]
+        assert (len(about_it), len(told)) == (late, late)
+    free = options(repeat=4, budget_s=20.0, keeps_to_budget=False)
+    assert not [f for f in EXPERIMENT.analyse(TWO_CORES, free, records).findings if f.facts["about"] == "budget"]
 
 
 def test_what_is_compiled_is_tuned_once_on_each_model_before_the_first_block_and_counts_nowhere() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.experiments.contention.budget import overrun
 from assay.experiments.contention.cells import layout
 from assay.experiments.contention.choices import mismatches, picked
 from assay.experiments.contention.consistency import agreements, models_of, refusal
@@ -44,6 +45,7 @@ class Analysis:
     sensed: list[Together]
     incomparable: str | None
     remarks: tuple[str, ...]
+    overrun: str | None
 
 
 def analyse(machine: Machine, options: ContentionOptions, records: Records) -> Analysis:
@@ -65,6 +67,7 @@ def analyse(machine: Machine, options: ContentionOptions, records: Records) -> A
         sensed=correlations(laid, laid.quantity),
         incomparable=apart,
         remarks=remarks(machine, options),
+        overrun=overrun(options.budget_s, records) if options.keeps_to_budget else None,
     )
 
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.core.units import format_span
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -34,6 +36,8 @@ RETIMING_SHARE = 0.12
 WARMING_SHARE = 0.15
 """Of the budget, to compile what is tuned before the first block."""
 LEAST_TIMING_S, LEAST_TUNING_S = 0.25, 0.4
+OVERRUN_S = 1.0
+"""A run that takes so much longer than its budget says so."""
 COMFORTABLE_S, FEWEST_PLANNED = 1.0, 3
 """Where so little is left to measure in, fewer blocks are planned, but not fewer than these."""
 
@@ -82,6 +86,19 @@ def trial_s(trial: Trial) -> float:
     """Return how long a trial takes, in seconds, as far as can be foreseen."""
     tuning_s = max((role.tuner.budget_s for role in trial.roles if role.tuner is not None), default=0.0)
     return trial.method.duration_s + tuning_s + BESIDE_S + trial.cooldown_s
+
+
+def overrun(budget_s: float, records: Iterable[Record]) -> str | None:
+    """Return in words by how much a run took longer than its budget, and what starting took; null where it did not."""
+    taken = list(records)
+    used_s = sum(spent_s(taken).values())
+    if used_s - budget_s < OVERRUN_S:
+        return None
+    starting_s = sum(max((e.setup_s for e in record.evidence), default=0.0) for record in taken)
+    return (
+        f"it took {format_span(used_s)}, {format_span(used_s - budget_s)} more than the budget of "
+        f"{format_span(budget_s)}; {format_span(starting_s)} of it went into starting workers"
+    )
 
 
 def spent_s(records: Iterable[Record]) -> dict[str, float]:

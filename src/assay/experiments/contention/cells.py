@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.experiments.contention.options import CROWDED, PHASES, QUIET
+from assay.experiments.contention.options import CROWDED, PHASES, QUIET, WORDS
 from assay.experiments.contention.places import Cell, Choice, Missing, Place
 from assay.experiments.contention.plan import block_number, block_of
 from assay.experiments.times import TIMES, decisive
@@ -124,8 +124,8 @@ def _tunings(record: Record, role: Role) -> list[Tuning]:
 def _unmeasured(options: ContentionOptions, seen: Sequence[Seen]) -> list[Missing]:
     return [
         Missing(
-            f"block {each.block}, {each.phase}, {_what(options, each.trial)}: "
-            f"{each.record.status}, {each.record.reason}",
+            f"block {each.block}, {WORDS[each.phase]}, {_what(options, each.trial)}",
+            f"{each.record.status}, {(each.record.reason or 'and does not say why').rstrip('.')}",
             each.record.trial,
         )
         for each in seen
@@ -142,8 +142,8 @@ def _what(options: ContentionOptions, trial: Trial) -> str:
 def _unchosen(options: ContentionOptions, choices: Sequence[Choice]) -> list[Missing]:
     return [
         Missing(
-            f"block {c.block}, {c.phase}, {options.subjects[c.place.subject].label} on {c.place.device}: "
-            f"the tuner found no configuration, {c.reason or 'and does not say why'}",
+            f"block {c.block}, {WORDS[c.phase]}, {options.subjects[c.place.subject].label} on {c.place.device}",
+            f"the tuner found no configuration ({(c.reason or 'it does not say why').rstrip('.')})",
             c.trial,
         )
         for c in choices

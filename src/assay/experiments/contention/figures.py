@@ -53,6 +53,7 @@ def ratios(options: ContentionOptions, found: Analysis) -> list[Element]:
             axis="time over that alone",
             unit="×",
             strips=tuple(strips[:MOST_ROWS]),
+            centre=1.0,
             note="A dot a block. Alone again is over alone in the same block: what no neighbour causes.",
         )
     ]

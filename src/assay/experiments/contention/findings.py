@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.results import Estimate, Finding
+from assay.core.results import Finding
 from assay.experiments.contention.choices import over_blocks, over_devices
 from assay.experiments.contention.claims import of_devices, of_losses, of_spreads, of_times, of_variation, trials_of
 from assay.experiments.contention.noise import PARTS
 from assay.experiments.contention.options import QUIET, WORDS
+from assay.experiments.shares import share_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,22 +34,7 @@ def findings_of(options: ContentionOptions, found: Analysis) -> tuple[Finding, .
         *_of_noise(found),
         *_of_sensors(found),
         *_of_the_missing(found),
-    )
-
-
-def share_estimate(share: Share, what: str) -> Estimate | None:
-    """Return a share in percent with its exact interval; null where nothing was compared."""
-    value, interval = share.value, share.interval()
-    if value is None or interval is None:
-        return None
-    return Estimate(
-        value=100 * value,
-        low=100 * interval[0],
-        high=100 * interval[1],
-        unit="%",
-        scope="run",
-        method=f"{what}: {share.count} of {share.n} comparisons, Clopper–Pearson",
-        n=share.n,
+        *_of_the_budget(found),
     )
 
 
@@ -113,4 +99,12 @@ def _of_the_missing(found: Analysis) -> Iterator[Finding]:
     for each in found.layout.missing:
         claim = "Every phase was measured as planned"
         facts: Params = {"about": "missing"}
-        yield Finding(claim=claim, estimate=None, verdict="no", reason=each.said, records=(each.trial,), facts=facts)
+        reason = f"{each.where}: {each.why}"
+        yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(each.trial,), facts=facts)
+
+
+def _of_the_budget(found: Analysis) -> Iterator[Finding]:
+    if found.overrun is not None:
+        facts: Params = {"about": "budget"}
+        claim = "The run kept to its budget"
+        yield Finding(claim=claim, estimate=None, verdict="no", reason=found.overrun, records=(), facts=facts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from assay.experiments.contention.noise import PARTS
 from assay.experiments.contention.options import QUIET
 from assay.experiments.contention.written import percent
+from assay.experiments.wide import tells_nothing
 
 if TYPE_CHECKING:
     from assay.experiments.contention.analysis import Analysis
@@ -22,7 +23,7 @@ CURES = {
     "neighbours": "isolation or measuring one after another removes it",
 }
 CALL = "call_us"
-ASK = "`--workers-per-device 2` or `--aggressor cpu_hog` asks what company does"
+ASK = "`--workers-per-device 2` or `--aggressor cpu` asks what company does"
 
 
 def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> str:
@@ -32,10 +33,12 @@ def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> s
     subjects = _listed([s.label for s in options.subjects])
     takes = f"{subjects} take{'s' if len(options.subjects) == 1 else ''}"
     if not options.has_company:
-        return f"Nothing runs side by side here, with one device and one worker; {_twice(found, takes)}; {ASK}."
+        alone = f"Nothing runs side by side here, with one device and one worker; {_twice(found, takes)}"
+        return f"{alone}{_untuned(found)}; {ASK}."
     naive, again = _overall(found, "naive"), _overall(found, "again")
     if naive is None or naive.ratio is None:
-        return f"What side by side does is not known, as it could not be measured; {_twice(found, takes)}."
+        unknown = "What side by side does is not known, as it could not be measured"
+        return f"{unknown}; {_twice(found, takes)}{_untuned(found)}."
     said = _of_callers(machine, options, found, subjects)
     return f"{said or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(found, again)}."
 
@@ -89,12 +92,14 @@ def _overall(found: Analysis, phase: Phase, quantity: str | None = None) -> Effe
 
 
 def _times(effect: Effect) -> str:
-    """Write "1.93× (1.71 – 2.18×)"."""
+    """Write "1.93× (1.71 – 2.18×)"; where too few blocks leave anything open, "1.93× (or any)"."""
     ratio = effect.ratio
     if ratio is None:
         return "–"
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}×"
+    if tells_nothing(ratio.low, ratio.high):
+        return f"{ratio.value:.2f}× (or any)"
     digits = 3 if max(abs(ratio.low - 1), abs(ratio.high - 1)) < 0.1 else 2
     return f"{ratio.value:.{digits}f}× ({ratio.low:.{digits}f} – {ratio.high:.{digits}f}×)"
 

@@ -38,6 +38,7 @@ class ContentionOptions(Value):
     tuner_command: Command | None = None
     repeat: int | None = Field(default=None, ge=1, description="So many blocks; null: as many as fit the budget.")
     budget_s: float = Field(default=300.0, gt=0)
+    keeps_to_budget: bool = Field(default=True, description="False: only a duration was asked for, however long it is.")
     timing_s: float = Field(default=1.0, gt=0, description="Of each worker in each trial, starting not counted.")
     tuning_s: float = Field(default=1.0, gt=0)
     cooldown_s: float = Field(default=0.0, ge=0)

@@ -10,13 +10,19 @@ from assay.experiments.contention.budget import spent_s
 from assay.experiments.contention.figures import ratios, samples, timeline
 from assay.experiments.contention.grounds import noise_table, sensors_table, where_table
 from assay.experiments.contention.headline import only_callers_wait
+from assay.experiments.contention.options import WORDS
 from assay.experiments.contention.picks import picks
+from assay.experiments.contention.plan import block_name
+from assay.experiments.contention.retime import RETIMED, retiming
 from assay.experiments.contention.tables import devices_table, places_table, times_table
+from assay.experiments.contention.warm import WARM, warming
+from assay.experiments.notes import grouped, notes_table
 from assay.experiments.trouble import trouble
 from assay.experiments.watched import watched_table
 
 if TYPE_CHECKING:
     from assay.core.page import Element, Tone
+    from assay.core.plan import Trial
     from assay.core.results import Findings
     from assay.experiments.contention.analysis import Analysis
     from assay.experiments.contention.options import ContentionOptions
@@ -33,7 +39,7 @@ def page(machine: Machine, options: ContentionOptions, found: Analysis, findings
         Section(title="What the tuner picked", elements=picks(options, found)),
         Section(title="Where the noise comes from", elements=(*noise_table(found), *sensors_table(found))),
         Section(title="Devices beside each other", elements=_devices(options, found)),
-        Section(title="Who ran where and when", elements=_placement(options, found, records, some=some)),
+        Section(title="Who ran where and when", elements=_placement(machine, options, found, records, some=some)),
         *trouble(records),
     ]
     return Page(
@@ -61,9 +67,10 @@ def _results(options: ContentionOptions, found: Analysis, *, some: bool) -> tupl
 
 
 def _remarks(found: Analysis) -> tuple[Element, ...]:
-    said = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in found.remarks]
-    missing = [Text(text=f"Missing: {each.said}.", tone="bad") for each in found.layout.missing]
-    return (*said, *missing)
+    remarks = [*found.remarks, *([found.overrun] if found.overrun else [])]
+    said = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in remarks]
+    missing = grouped((each.why, each.where) for each in found.layout.missing)
+    return (*said, *(Text(text=f"Missing: {each.where}: {each.said}.", tone="bad") for each in missing))
 
 
 def _devices(options: ContentionOptions, found: Analysis) -> tuple[Element, ...]:
@@ -72,19 +79,31 @@ def _devices(options: ContentionOptions, found: Analysis) -> tuple[Element, ...]
     return tuple(devices_table(options, found))
 
 
-def _placement(options: ContentionOptions, found: Analysis, records: Records, *, some: bool) -> tuple[Element, ...]:
-    labels = {
-        seen.record.trial: f"block {seen.block}, {seen.phase}, "
-        f"{seen.trial.roles[0].subjects[0].label} on {', '.join(seen.trial.devices)}"
-        for seen in found.layout.seen
-    }
-    notes = dict.fromkeys(note for record in records for note in record.notes)
+def _placement(
+    machine: Machine, options: ContentionOptions, found: Analysis, records: Records, *, some: bool
+) -> tuple[Element, ...]:
+    labels = _labels(machine, options, found)
     return (
         *timeline(found, records),
         *((where_table(options, found),) if some else ()),
         *watched_table(records, labels),
-        *(Text(text=f"Note: {note}.") for note in notes),
+        *notes_table(records, labels),
     )
+
+
+def _labels(machine: Machine, options: ContentionOptions, found: Analysis) -> dict[str, str]:
+    """Return what each trial measures, when and where."""
+    labels = {trial.id: f"{WARM}, {_what(trial)}" for trial in warming(machine, options, block_name(1))}
+    again = retiming(machine, options, found.layout.choices)
+    labels |= {trial.id: f"{WORDS[RETIMED]}, {_what(trial)}" for trial in (again.trials if again else ())}
+    for seen in found.layout.seen:
+        labels[seen.record.trial] = f"block {seen.block}, {WORDS[seen.phase]}, {_what(seen.trial)}"
+    return labels
+
+
+def _what(trial: Trial) -> str:
+    devices = dict.fromkeys(device for role in trial.roles if role.duty == "timed" for device in role.devices)
+    return f"{trial.roles[0].subjects[0].label} on {', '.join(devices)}"
 
 
 def _facts(machine: Machine, options: ContentionOptions, records: Records) -> tuple[tuple[str, str], ...]:

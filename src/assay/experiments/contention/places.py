@@ -94,9 +94,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that was planned and gave nothing: what, and why, in words; and its trial."""
+    """Something that was planned and gave nothing: where and when, and why, in words; and its trial."""
 
-    said: str
+    where: str
+    why: str
     trial: str
 
 

@@ -35,5 +35,11 @@ def scheduled(
     else:
         each = parted(duration_s - min(cast.start_s for cast in casts), tuned=tuned)
         repeat = repeat or (None if budget_s is not None else QUICK_BLOCKS)
-    found = {"budget_s": whole_s, "repeat": repeat, "timing_s": each.timing_s, "tuning_s": each.tuning_s}
+    found = {
+        "budget_s": whole_s,
+        "keeps_to_budget": budget_s is not None or duration_s is None,
+        "repeat": repeat,
+        "timing_s": each.timing_s,
+        "tuning_s": each.tuning_s,
+    }
     return options.model_copy(update=found)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.experiments.wide import TELLS_NOTHING, tells_nothing
+
 if TYPE_CHECKING:
     from assay.core.page import Cell
     from assay.experiments.contention.effects import Effect
     from assay.stats.blocks import Ratio
-
-
-TELLS_NOTHING = 100.0
-"""An interval whose ends are further apart than this many times is of no use to a reader."""
 
 
 def verdict_of(effect: Effect) -> str:
@@ -34,7 +32,7 @@ def ratio_cell(ratio: Ratio | None) -> str | None:
 def _ends(ratio: Ratio) -> str | None:
     if ratio.low is None or ratio.high is None:
         return None
-    if ratio.high > TELLS_NOTHING * ratio.low:
+    if tells_nothing(ratio.low, ratio.high):
         return "or any"
     return f"{ratio.low:.{_digits(ratio)}f} – {ratio.high:.{_digits(ratio)}f}"
 
@@ -71,6 +69,6 @@ def percent_cell(ratio: Ratio | None) -> str | None:
         return None
     if ratio.low is None or ratio.high is None:
         return f"{percent(ratio.value)} %"
-    if ratio.high > TELLS_NOTHING * ratio.low:
+    if tells_nothing(ratio.low, ratio.high):
         return f"{percent(ratio.value)} % (or any)"
     return f"{percent(ratio.value)} % ({percent(ratio.low)} – {percent(ratio.high)})"

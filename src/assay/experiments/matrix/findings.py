@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from assay.experiments.matrix.options import MatrixOptions
     from assay.store.records import Records
 
+MOST_NAMED = 3
+"""Victims that a sentence names at most."""
 NOISY = 0.1
 """From this difference between two equal measurements on, it is said beside the result."""
 
@@ -115,7 +117,7 @@ def headline(options: MatrixOptions, matrix: Matrix) -> str:
         _told(options, medians, "hurts", "whether isolation cures is not clear for"),
         _told(options, medians, "hurts only isolated", "only isolated processes suffer from"),
         _nothing_seen(unmoved, everywhere=len(unmoved) == len(medians)),
-        _unknown([cell for cell in medians if cell.outcome == "not known"]),
+        _unknown(options, medians),
     ]
     sentence = "; ".join(part for part in parts if part)
     return f"{sentence[:1].upper()}{sentence[1:]}.{_noise(medians)}{_disturbed(matrix)}"
@@ -173,6 +175,22 @@ def _disturbed(matrix: Matrix) -> str:
     return f" Others disturbed {count} of {len(quiet)} trials alone; `--strangers wait` waits for them."
 
 
-def _unknown(cells: list[Cell]) -> str:
-    names = list(dict.fromkeys(cell.aggressor for cell in cells))
-    return f"nothing can be said yet of {listed(names)}" if names else ""
+def _unknown(options: MatrixOptions, cells: list[Cell]) -> str:
+    """Name what is not known: aggressors of the same victims together, each with the victims it is not known for."""
+    by_aggressor: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.outcome == "not known":
+            by_aggressor.setdefault(cell.aggressor, []).append(label(options, cell.row))
+    by_victims: dict[tuple[str, ...], list[str]] = {}
+    for aggressor, victims in by_aggressor.items():
+        by_victims.setdefault(tuple(victims), []).append(aggressor)
+    everyone = {label(options, cell.row) for cell in cells}
+    told = [f"{listed(names)} beside {_victims(victims, everyone)}" for victims, names in by_victims.items()]
+    return f"nothing can be said yet of {', nor of '.join(told)}" if told else ""
+
+
+def _victims(victims: tuple[str, ...], everyone: set[str]) -> str:
+    if len(victims) == len(everyone) > MOST_NAMED:
+        return "any victim"
+    more = len(victims) - MOST_NAMED
+    return listed([*victims[:MOST_NAMED], f"{more} more"] if more > 0 else list(victims))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.page import Column, Section, Strip, Strips, Table, Text
+from assay.core.page import Column, Section, Strip, Strips, Table
 from assay.experiments.matrix.intensity import intensities
 from assay.experiments.matrix.meetings import samples_of
 from assay.experiments.matrix.words import label, ratio_text
+from assay.experiments.notes import notes_table
 from assay.experiments.times import AXES
 from assay.experiments.watched import watched_table
 
@@ -30,14 +31,17 @@ def grounds(options: MatrixOptions, matrix: Matrix, records: Records) -> tuple[E
     """Return the tables and figures behind the matrix."""
     if not matrix.pairs:
         return ()
-    notes = dict.fromkeys(note for _, record in matrix.pairs for note in record.notes)
+    labels = {
+        record.trial: f"{record.block.replace('-', ' ')}, {said(options, meeting, victim=not options.in_turns)}"
+        for meeting, record in matrix.pairs
+    }
     return (
         *pressed(options, matrix),
         *alone(options, matrix),
         *(strips(options, matrix, records, row, number) for number, row in enumerate(matrix.rows)),
         placed(options, matrix),
-        *watched_table(records, {record.trial: said(options, meeting) for meeting, record in matrix.pairs}),
-        *(Text(text=f"Note: {note}.") for note in notes),
+        *watched_table(records, labels),
+        *notes_table(records, labels),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.page import Column, HeatMap, Page, Section, Table, Text
+from assay.experiments.contention.budget import overrun
 from assay.experiments.matrix.cells import matrix_of
 from assay.experiments.matrix.effects import MEASURES
 from assay.experiments.matrix.grounds import grounds, trouble
@@ -62,9 +63,11 @@ def _results(options: MatrixOptions, matrix: Matrix, findings: Findings) -> tupl
         for f in findings.findings
         if "status" in f.facts
     ]
+    said = overrun(options.budget_s, [record for _, record in matrix.pairs]) if options.budget_s is not None else None
+    late = [Text(text=f"{_capital(said)}.", tone="unsure")] if said is not None else []
     if not matrix.cells:
-        return tuple(missing)
-    return (heat_map(options, matrix, "median"), table(options, matrix, "median"), *missing)
+        return (*missing, *late)
+    return (heat_map(options, matrix, "median"), table(options, matrix, "median"), *missing, *late)
 
 
 def _tails(options: MatrixOptions, matrix: Matrix) -> tuple[Element, ...]:
@@ -93,7 +96,13 @@ def heat_map(options: MatrixOptions, matrix: Matrix, what: Measure) -> HeatMap:
         ),
         unit="× alone",
         centre=1.0,
-        note="Naive: both may run on any core. Isolated: both are kept apart as far as this machine can.",
+        unsure=tuple(
+            tuple(_unsure(matrix.cell(row, name, what), level) for name, level in columns) for row in matrix.rows
+        ),
+        note=(
+            "Naive: both may run on any core. Isolated: both are kept apart as far as this machine can. "
+            "Grey: the 95 % interval includes 1, or there is none."
+        ),
     )
 
 
@@ -104,6 +113,12 @@ def _capital(words: str) -> str:
 def _ratio(cell: Cell, level: str) -> float | None:
     found = cell.naive if level == "naive" else cell.isolated
     return found.value if found is not None else None
+
+
+def _unsure(cell: Cell, level: str) -> bool:
+    """Return whether a ratio may as well be 1."""
+    found = cell.naive if level == "naive" else cell.isolated
+    return found is not None and (found.low is None or found.high is None or found.low <= 1.0 <= found.high)
 
 
 def table(options: MatrixOptions, matrix: Matrix, what: Measure) -> Table:

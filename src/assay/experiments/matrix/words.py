@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.experiments.wide import tells_nothing
+
 if TYPE_CHECKING:
     from assay.core.results import Estimate
     from assay.experiments.matrix.cells import Cell
@@ -36,6 +38,8 @@ def ratio_text(estimate: Estimate | None) -> str | None:
         return None
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.2f}"
+    if tells_nothing(estimate.low, estimate.high):
+        return f"{estimate.value:.2f} [or any]"
     digits = 3 if max(abs(estimate.low - 1), abs(estimate.high - 1)) < 0.1 else 2
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
@@ -61,6 +65,8 @@ def _why_not_known(cell: Cell) -> str:
         return "not known: not measured without isolation"
     if cell.naive.low is None or cell.naive.high is None:
         return "not known: one block tells nothing of chance"
+    if tells_nothing(cell.naive.low, cell.naive.high):
+        return "not known: it may be anything"
     return f"not known: anything from {cell.naive.low:.2g} to {cell.naive.high:.2g}"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Text, Timeline
 from assay.core.units import format_time, unit_of
+from assay.experiments.notes import notes_table
 from assay.experiments.run.findings import records_of, samples_by_process
 from assay.experiments.run.plan import blocks_of, role_names
 from assay.experiments.times import AXES, CLOCKS, TIMES, decisive
@@ -216,8 +217,7 @@ def _placement(options: RunOptions, records: Records) -> tuple[Element, ...]:
             )
         )
     elements += watched_table(records, _labels(options))
-    notes = dict.fromkeys(note for record in records for note in record.notes)
-    elements += [Text(text=f"Note: {note}.") for note in notes]
+    elements += notes_table(records, _labels(options))
     return tuple(elements)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.results import Estimate, Finding, Findings
+from assay.core.results import Finding, Findings
+from assay.experiments.shares import share_estimate
+from assay.experiments.wide import tells_nothing
 
 if TYPE_CHECKING:
-    from assay.core.results import Verdict
+    from assay.core.results import Estimate, Verdict
     from assay.experiments.variance.compare import Kernel
     from assay.stats.shares import Share
 
@@ -28,7 +30,7 @@ def _findings(kernel: Kernel, minimum_effect: float) -> list[Finding]:
     for scatter, of in ((kernel.spreads.ratio, "repeats"), (kernel.spreads.samples_ratio, "samples")):
         if scatter is not None:
             found.append(_finding(f"{name}: {of} scatter more than the baseline's", scatter, name, of, minimum_effect))
-    share = estimate_of(kernel.picks.mismatch)
+    share = share_estimate(kernel.picks.mismatch, "picks that differ from the baseline's")
     if share is not None:
         found.append(
             Finding(
@@ -63,22 +65,6 @@ def verdict(ratio: Estimate | None, minimum_effect: float) -> Verdict:
     if ratio.low > 1 + minimum_effect:
         return "yes"
     return "no" if ratio.high <= 1 + minimum_effect else "unsure"
-
-
-def estimate_of(share: Share) -> Estimate | None:
-    """Return a share of picks as an estimate in percent; null where nothing was picked."""
-    value, interval = share.value, share.interval()
-    if value is None or interval is None:
-        return None
-    return Estimate(
-        value=100 * value,
-        low=100 * interval[0],
-        high=100 * interval[1],
-        unit="%",
-        scope="run",
-        method=f"{share.count} of {share.n}, exact interval (Clopper-Pearson)",
-        n=share.n,
-    )
 
 
 def mismatch_verdict(share: Share, chance: Share) -> Verdict:
@@ -118,9 +104,11 @@ def time_text(ratio: Estimate | None, minimum_effect: float) -> str:
         return "has no times to compare"
     if ratio.low is None or ratio.high is None:
         return f"takes {ratio.value:.3f}× as long as the baseline, of which too few results say how sure that is"
+    if tells_nothing(ratio.low, ratio.high):
+        return f"takes {ratio.value:.3f}× as long as the baseline, or any: there are too few results to say"
     interval = f"{ratio.value:.3f}× [{ratio.low:.3f}, {ratio.high:.3f}]"
     if ratio.low > 1 + minimum_effect:
         return f"takes longer than the baseline, {interval}"
     if ratio.high < 1 / (1 + minimum_effect):
         return f"takes less time than the baseline, {interval}"
-    return f"shows no sure difference in time beyond {minimum_effect:.0%}, {interval}"
+    return f"shows no sure difference in time beyond {100 * minimum_effect:g} %, {interval}"

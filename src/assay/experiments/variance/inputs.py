@@ -5,11 +5,13 @@ variance A,B C,D                    two lists
 variance 'base/*.json' 'conc/*.json'
 variance baseline/*.json concurrent/*.json    expanded, from the two folders that the older tool named so
 variance RUN                        a run of `assay contention run`: its own phases
+variance FOLDER FOLDER              two run folders, or two folders of files
 """
 
 from __future__ import annotations
 
 import glob
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +45,7 @@ def sides(words: Sequence[str], against: Sequence[str], *, is_phased: Callable[[
         raise BadInput(f"Nothing to compare: {HOW}.")
     if len(words) == 1 and is_phased(Path(words[0])):
         return Sides((words[0],), (words[0],))
-    if len(words) == 2 and any(_is_list(word) for word in words):
+    if len(words) == 2 and (any(_is_list(word) for word in words) or _two_folders(*words)):
         return Sides((words[0],), (words[1],))
     folders = list(dict.fromkeys(Path(word).parent.name for word in words))
     if len(folders) == 2 and folders[0] == "baseline" and folders[1] in OLDER_FOLDERS:
@@ -51,7 +53,21 @@ def sides(words: Sequence[str], against: Sequence[str], *, is_phased: Callable[[
         return Sides(first, tuple(word for word in words if word not in first))
     if len(words) == 1:
         raise BadInput(f"Nothing is held against {words[0]}; {HOW}.")
+    if len(words) == 2:
+        meant = shlex.join(("assay", "contention", "variance", words[0], "--against", words[1]))
+        raise BadInput(f"It is not clear that {words[0]} is the baseline and {words[1]} is not; if so, say `{meant}`.")
     raise BadInput(f"It is not clear which of these {len(words)} are the baseline; {HOW}.")
+
+
+def absent(words: Sequence[str]) -> list[str]:
+    """Return the words that name a single file or folder which does not exist."""
+    return [word for word in words if not Path(word).exists() and not _is_list(word)]
+
+
+def _two_folders(one: str, other: str) -> bool:
+    """Return whether these are two different folders: a shell expands no list of files to them."""
+    first, second = Path(one), Path(other)
+    return first.is_dir() and second.is_dir() and first.resolve() != second.resolve()
 
 
 def _is_list(word: str) -> bool:
@@ -81,5 +97,5 @@ def _named(word: str, missing: list[str]) -> list[Path]:
         if not matches:
             missing.append(f"{word} fits no file")
         return matches
-    missing.append(f"{word} is not there")
+    missing.append(f"{word} does not exist")
     return []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.units import format_time
 from assay.experiments.variance.findings import mismatch_verdict, verdict
+from assay.experiments.wide import tells_nothing
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
@@ -60,7 +61,7 @@ def times_table(kernels: tuple[Kernel, ...], minimum_effect: float) -> Table:
         tones=tuple(TONES[verdict(kernel.times.ratio, minimum_effect)] for kernel in kernels),
         note=(
             "The best time that tuner or timing saw, in whatever configuration. Each device is held against itself. "
-            "Marked: whether it takes longer, is known not to, or is unsure."
+            "Marked: whether it takes longer, is known not to, or is unsure. “Or any”: too few results to say."
         ),
     )
 
@@ -96,7 +97,7 @@ def picks_tables(kernels: tuple[Kernel, ...]) -> list[Element]:
         (
             kernel.name,
             device.device,
-            None if device.cost is None else f"{100 * (device.cost - 1):+.1f} %",
+            _cost(device),
             _config(device.baseline),
             _changes(device),
         )
@@ -113,7 +114,10 @@ def picks_tables(kernels: tuple[Kernel, ...]) -> list[Element]:
             *_columns("baseline", "concurrent differs in", text=2),
         ),
         rows=tuple(rows),
-        note="Costs: the concurrent pick's time over the baseline's pick, both as the baseline timed them.",
+        note=(
+            "Costs: how much longer the concurrent pick takes than the baseline's, both as the baseline timed them, "
+            "with the 95 % interval over its processes. Timed once: it has none, and may be chance."
+        ),
     )
     tuned = [kernel for kernel in kernels if kernel.picks.mismatch.n]
     mismatch = Table(
@@ -124,6 +128,24 @@ def picks_tables(kernels: tuple[Kernel, ...]) -> list[Element]:
         note="With exact 95 % intervals. A dash: without repeats of the baseline it is not known.",
     )
     return [picked, mismatch]
+
+
+def _cost(device: Device) -> str | None:
+    """Write what another pick costs, with its interval or why there is none."""
+    if not device.differ:
+        return "the same"
+    cost = device.cost
+    if cost is None:
+        return None
+    if cost.low is None or cost.high is None:
+        return f"{_added(cost.value)} % (timed once)"
+    if tells_nothing(cost.low, cost.high):
+        return f"{_added(cost.value)} % (or any)"
+    return f"{_added(cost.value)} % ({_added(cost.low)} – {_added(cost.high)})"
+
+
+def _added(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}"
 
 
 def _changes(device: Device) -> str:
@@ -185,7 +207,9 @@ def _ratio(estimate: Estimate | None) -> str | None:
 
 
 def _interval(estimate: Estimate | None) -> str | None:
-    return None if estimate is None or estimate.low is None else f"{estimate.low:.3f} – {estimate.high:.3f}"
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return None
+    return "or any" if tells_nothing(estimate.low, estimate.high) else f"{estimate.low:.3f} – {estimate.high:.3f}"
 
 
 def _spread(found: Spread | None) -> str | None:

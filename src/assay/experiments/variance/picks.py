@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
+from assay.experiments.variance.effects import ratio
 from assay.experiments.variance.older_format import key_of, typical
 from assay.stats.shares import Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from assay.core.results import Estimate
     from assay.experiments.variance.older_format import Config, Older, Pick
 
 
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 class Device:
     """The usual pick of each side on one device, the settings in which they differ, and what the other one costs.
 
-    ``cost`` is its time over that of the baseline's pick, both as the baseline timed them: 1.05 is 5 % slower.
+    ``cost`` is its time over that of the baseline's pick, both as the baseline timed them: 1.05 is 5 % slower. It has
+    an interval where they were timed in several processes; null where one of them was not timed.
     """
 
     device: str | None
     baseline: Config
     concurrent: Config
     differ: tuple[str, ...]
-    cost: float | None
+    cost: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,12 @@ def _device(device: str | None, first: list[Pick], second: list[Pick], baseline:
     one, other = typical(tuple(first)), typical(tuple(second))
     if one is None or other is None or one.config is None or other.config is None:
         return None
-    there = [older for older in baseline if older.device == device]
-    cost = _cost(there, one.config, other.config)
-    return Device(device, one.config, other.config, differing(one.config, other.config), cost)
+    there, differ = [older for older in baseline if older.device == device], differing(one.config, other.config)
+    cost = _cost(there, one.config, other.config) if differ else None
+    return Device(device, one.config, other.config, differ, cost)
 
 
-def _cost(baseline: list[Older], one: Config, other: Config) -> float | None:
+def _cost(baseline: list[Older], one: Config, other: Config) -> Estimate | None:
     """Return the other configuration's time over the one's, as the same timer saw both; null where it did not."""
     times: dict[tuple[str | None, str], list[float]] = defaultdict(list)
     for older in baseline:
@@ -98,5 +100,5 @@ def _cost(baseline: list[Older], one: Config, other: Config) -> float | None:
     for by in dict.fromkeys(by for by, _ in times):
         mine, theirs = times.get((by, key_of(one))), times.get((by, key_of(other)))
         if mine and theirs:
-            return median(theirs) / median(mine)
+            return ratio({"": mine}, {"": theirs})
     return None

@@ -1,4 +1,4 @@
-"""Heat maps: a matrix of coloured cells with their numbers, hatched where nothing was measured."""
+"""Heat maps: a matrix of coloured cells with their numbers; grey where it is not sure, hatched where not measured."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import NullLocator
 
 from assay.reports.drawing.sheet import LABEL_CHARACTERS, LINE_IN, WIDTH_IN, Numbers, add_legend, new_sheet
 from assay.reports.drawing.theme import readable_on
 from assay.reports.numbers import typeset, write_cell, write_matrix
-from assay.reports.scales import Floats, finite
+from assay.reports.scales import FULL_COLOUR, Floats, finite, shades
 from assay.reports.wording import one_line, wrapped
 
 if TYPE_CHECKING:
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from assay.core.page import HeatMap
-    from assay.reports.drawing.theme import Theme
+    from assay.reports.drawing.theme import Colour, Theme
 
 _CELL_IN = 0.56
 _SMALL_CELL_IN = 0.17
+_RATIO = "×"
+"""In the unit of what is a ratio."""
+_TICKS = {1.25: (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2), FULL_COLOUR: (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)}
+"""The ratios that stand beside the colours, by how far these reach."""
+_ALMOST = 1 - 1e-9
 _MOST_NUMBERED = 20
 """Columns up to which each cell carries its number; the colours alone speak in a larger matrix."""
 
@@ -39,12 +45,13 @@ def draw_heat_map(heat_map: HeatMap, look: Theme) -> tuple[Figure, list[str]]:
     height_in = len(rows) * _row_height(rows, numbered=numbered)
     figure = new_sheet(height_in + 0.3, look, width_in=width_in)
     axes = figure.add_subplot(xlim=(-0.5, len(heat_map.columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    colours = _colours(values, heat_map.centre, look)
-    _draw_cells(axes, values, colours, look, numbered=numbered)
+    sure = values if heat_map.unsure is None else np.where(np.array(heat_map.unsure, dtype=bool), np.nan, values)
+    colours = _colours(sure, heat_map, look)
+    _draw_cells(axes, values, sure, colours, look, numbered=numbered)
     _label(axes, rows, heat_map.columns, (width_in - aside_in) / len(heat_map.columns))
-    _add_colour_bar(axes, colours, values, heat_map, height_in)
-    _hatch_missing(axes, values, look)
-    return figure, _remarks(heat_map, numbered=numbered)
+    _add_colour_bar(axes, colours, sure, heat_map, height_in)
+    _explain(axes, values, sure, heat_map, look)
+    return figure, _remarks(heat_map, sure, numbered=numbered)
 
 
 def _row_height(rows: list[str], *, numbered: bool) -> float:
@@ -52,37 +59,37 @@ def _row_height(rows: list[str], *, numbered: bool) -> float:
     return max(0.36, lines_in + 0.1) if numbered else max(_SMALL_CELL_IN, lines_in)
 
 
-def _colours(values: Floats, centre: float | None, look: Theme) -> ScalarMappable:
-    return ScalarMappable(_norm(values, centre), look.sequential if centre is None else look.diverging)
+def _colours(sure: Floats, heat_map: HeatMap, look: Theme) -> ScalarMappable:
+    """Return the colour of each number; around a centre, equal steps up and down are equally strong."""
+    known = finite(list(sure.ravel()))
+    if heat_map.centre is not None:
+        scale = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit)
+        norm = (LogNorm if scale.log else Normalize)(scale.low, scale.high, clip=True)
+        return ScalarMappable(norm, look.diverging)
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    return ScalarMappable(Normalize(low, high if high > low else low + (abs(low) or 1.0)), look.sequential)
 
 
-def _draw_cells(axes: Axes, values: Floats, colours: ScalarMappable, look: Theme, *, numbered: bool) -> None:
-    """Draw each measured cell and, where there is room, its number."""
+def _draw_cells(
+    axes: Axes, values: Floats, sure: Floats, colours: ScalarMappable, look: Theme, *, numbered: bool
+) -> None:
+    """Draw each measured cell and, where there is room, its number; what is not sure is grey, what is stands out."""
+    doubted = _doubted(values, sure)
     texts = iter(write_matrix([float(value) for value in values.ravel()]))
     edge = 1.2 if numbered else 0.0
     for (row, column), value in np.ndenumerate(values):
         text = next(texts)
         if not np.isfinite(value):
             continue
+        is_sure = bool(np.isfinite(sure[row, column]))
         red, green, blue = (float(part) for part in colours.to_rgba(np.array([value]))[0][:3])
+        face: Colour = (red, green, blue) if is_sure else look.rule
         corner = (column - 0.5, row - 0.5)
-        face = (red, green, blue)
         axes.add_patch(Rectangle(corner, 1, 1, facecolor=face, edgecolor=look.background, linewidth=edge))
         if numbered:
-            ink = readable_on(face)
-            axes.text(column, row, typeset(text), ha="center", va="center", fontsize=8.0, color=ink)
-
-
-def _norm(values: Floats, centre: float | None) -> Normalize:
-    """Return the scale of the colours; around a centre, equal steps up and down are equally strong."""
-    known = finite(list(values.ravel()))
-    if not len(known):
-        return Normalize(0.0, 1.0)
-    if centre is None:
-        low, high = float(known.min()), float(known.max())
-        return Normalize(low, high if high > low else low + (abs(low) or 1.0))
-    reach = float(np.abs(known - centre).max()) or abs(centre) * 0.1 or 1.0
-    return Normalize(centre - reach, centre + reach)
+            ink = readable_on(face) if is_sure else look.muted
+            weight = "bold" if is_sure and doubted else "normal"
+            axes.text(column, row, typeset(text), ha="center", va="center", fontsize=8.0, color=ink, weight=weight)
 
 
 def _label(axes: Axes, rows: list[str], columns: tuple[str, ...], cell_in: float) -> None:
@@ -107,28 +114,46 @@ def _label(axes: Axes, rows: list[str], columns: tuple[str, ...], cell_in: float
     axes.spines[:].set_visible(False)
 
 
-def _add_colour_bar(axes: Axes, colours: ScalarMappable, values: Floats, heat_map: HeatMap, height_in: float) -> None:
-    """Put the scale of the colours on the right, as far as the numbers reach."""
+def _add_colour_bar(axes: Axes, colours: ScalarMappable, sure: Floats, heat_map: HeatMap, height_in: float) -> None:
+    """Put the scale of the colours on the right, as far as the numbers reach; an arrow where they go beyond it."""
     figure = cast("Figure", axes.get_figure())
     aspect = min(20.0, max(6.0, height_in * 7))
-    bar = figure.colorbar(colours, ax=axes, pad=0.02, fraction=0.05, aspect=aspect)
+    known, low, high = finite(list(sure.ravel())), *(float(end or 0.0) for end in colours.get_clim())
+    beyond = (len(known) and known.min() < low * _ALMOST, len(known) and known.max() > high / _ALMOST)
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((bool(beyond[0]), bool(beyond[1])))
+    bar = figure.colorbar(colours, ax=axes, pad=0.02, fraction=0.05, aspect=aspect, extend=extend or "neither")
     bar.outline.set_visible(False)
     bar.set_label(wrapped(heat_map.unit, max(10, int(height_in * 11))))
     bar.ax.tick_params(length=0, labelsize=8.0)
-    bar.ax.yaxis.set_major_formatter(Numbers())
-    shown = finite([*values.ravel(), heat_map.centre])
+    shown = np.clip(finite([*known, heat_map.centre]), low, high)
     if len(shown) and float(shown.max()) > float(shown.min()):
         bar.ax.set_ylim(float(shown.min()), float(shown.max()))
+    if heat_map.centre is not None and isinstance(colours.norm, LogNorm):
+        start, end = bar.ax.get_ylim()
+        ratios = next((ticks for reach, ticks in _TICKS.items() if high / heat_map.centre <= reach), ())
+        bar.set_ticks([tick for ratio in ratios if start <= (tick := heat_map.centre * ratio) <= end])
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.ax.yaxis.set_major_formatter(Numbers())
 
 
-def _hatch_missing(axes: Axes, values: Floats, look: Theme) -> None:
+def _explain(axes: Axes, values: Floats, sure: Floats, heat_map: HeatMap, look: Theme) -> None:
+    """Hatch what was not measured, and say above what grey and hatched cells are."""
     missing = np.argwhere(~np.isfinite(values))
-    if not len(missing):
-        return
     for row, column in missing:
         axes.add_patch(_hatched(float(column), float(row), look))
-    handle = Patch(facecolor="none", edgecolor=look.muted, hatch="////", linewidth=0.6)
-    add_legend(axes, [handle], ["not measured"])
+    told = {}
+    if _doubted(values, sure):
+        centre = "no change" if heat_map.centre is None else typeset(write_cell(heat_map.centre))
+        told[f"not decided: the interval has {centre} in it"] = Patch(facecolor=look.rule)
+    if len(missing):
+        told["not measured"] = Patch(facecolor="none", edgecolor=look.muted, hatch="////", linewidth=0.6)
+    if told:
+        add_legend(axes, list(told.values()), list(told))
+
+
+def _doubted(values: Floats, sure: Floats) -> bool:
+    """Return whether some of what was measured is not sure."""
+    return bool(np.any(np.isfinite(values) & ~np.isfinite(sure)))
 
 
 def _hatched(column: float, row: float, look: Theme) -> Rectangle:
@@ -137,11 +162,14 @@ def _hatched(column: float, row: float, look: Theme) -> Rectangle:
     )
 
 
-def _remarks(heat_map: HeatMap, *, numbered: bool) -> list[str]:
+def _remarks(heat_map: HeatMap, sure: Floats, *, numbered: bool) -> list[str]:
     told = []
     if heat_map.centre is not None:
         centre = typeset(write_cell(heat_map.centre))
         told.append(f"Blue is below {centre}, orange above.")
+        scale, known = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit), finite(list(sure.ravel()))
+        if scale.log and len(known) and (known.max() > scale.high / _ALMOST or known.min() < scale.low * _ALMOST):
+            told.append(f"From {FULL_COLOUR:g}-fold on, the colour does not grow.")
     if not numbered:
         told.append("Too many columns to write the numbers into the cells.")
     return told

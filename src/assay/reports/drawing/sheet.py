@@ -110,7 +110,7 @@ def number_axis(axis: MplAxis, *, log: bool, ticks: int = 6, whole: bool = False
     """Let an axis write numbers as we do, with a readable number of ticks; ``whole`` ones for counts."""
     if log:
         low, high = axis.get_view_interval()
-        narrow = high / low < 50
+        narrow = high / low < 200
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=ticks + 2))
         axis.set_major_formatter(LogNumbers())
         axis.set_minor_locator(NullLocator())

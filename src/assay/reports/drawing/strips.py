@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 MOST_DOTS = 300
 """Dots drawn per strip; more would only make the file large and the strip black."""
 
+_FEW = 12
+"""So few dots stand in a row of their own, beside the bar of their interval."""
+
+_ARROW = 0.01
+"""How far from the edge of the axis an arrow stands, as a share of it."""
+
 _ROW_IN = 0.46
 _GOLDEN = 0.6180339887498949
 
@@ -33,7 +39,9 @@ def draw_strips(strips: Strips, look: Theme) -> tuple[Figure, list[str]]:
     middles = np.cumsum(heights) - np.array(heights) / 2
     figure = new_sheet(sum(heights) + 0.62, look)
     axes = figure.add_subplot()
-    axis = strip_axis(strips.strips)
+    axis = strip_axis(strips.strips, strips.centre)
+    if strips.centre is not None:
+        axes.axvline(strips.centre, color=look.muted, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
     for strip, middle in zip(strips.strips, middles, strict=True):
         _draw_strip(axes, strip, float(middle), axis, look)
     _set_axes(axes, axis, with_unit(strips.axis, strips.unit))
@@ -59,7 +67,7 @@ def _draw_strip(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme
     if len(dots):
         axes.plot(
             dots,
-            middle + _spread(dots, axis) * _ROW_IN * 0.62,
+            middle + (_spread(dots, axis) + _lift(strip, dots)) * _ROW_IN * 0.62,
             linestyle="none",
             marker="o",
             markersize=3.4,
@@ -68,7 +76,7 @@ def _draw_strip(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme
             alpha=0.55,
             zorder=2,
         )
-    _draw_estimate(axes, strip, middle, look)
+    _draw_estimate(axes, strip, middle, axis, look)
     _draw_strays(axes, samples, middle, axis, look)
     if strip.value is None and not len(samples):
         _note_at_edge(axes, "not measured", (0.0, middle), look, lift=0)
@@ -92,18 +100,28 @@ def _spread(dots: Floats, axis: Axis) -> Floats:
     counts = np.convolve(density(dots, axis, bins), [0.25, 0.5, 0.25], mode="same")
     place = np.clip((axis.position(dots) * bins).astype(np.intp), 0, bins - 1)
     room = counts[place] / max(float(counts.max()), 1.0)
-    if len(dots) <= 3:
+    if len(dots) <= _FEW:
         room = np.zeros(len(dots))
     sequence = np.mod(np.arange(1, len(dots) + 1) * _GOLDEN, 1.0) - 0.5
     return np.asarray(sequence * room, dtype=np.float64)
 
 
-def _draw_estimate(axes: Axes, strip: Strip, middle: float, look: Theme) -> None:
+def _lift(strip: Strip, dots: Floats) -> float:
+    """Return how far a few dots stand above their line, so that the bar of the interval does not hide them."""
+    return -0.4 if len(dots) <= _FEW and strip.low is not None else 0.0
+
+
+def _draw_estimate(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Theme) -> None:
+    """Draw the value and its interval; an end that lies beyond the axis is an arrow at its edge."""
     halo = [withStroke(linewidth=4.6, foreground=look.background)]
     if strip.low is not None and strip.high is not None:
-        axes.plot([strip.low, strip.high], [middle, middle], color=look.ink, linewidth=2.0, zorder=4, path_effects=halo)
-        for end in (strip.low, strip.high):
-            axes.plot([end, end], [middle - 0.085, middle + 0.085], color=look.ink, linewidth=1.4, zorder=4)
+        shown = [max(strip.low, axis.at(_ARROW)), min(strip.high, axis.at(1 - _ARROW))]
+        axes.plot(shown, [middle, middle], color=look.ink, linewidth=2.0, zorder=4, path_effects=halo)
+        for end, place, arrow in zip((strip.low, strip.high), shown, "<>", strict=True):
+            if end == place:
+                axes.plot([end, end], [middle - 0.085, middle + 0.085], color=look.ink, linewidth=1.4, zorder=4)
+            else:
+                axes.plot([place], [middle], marker=arrow, markersize=6.5, color=look.ink, zorder=5)
     if strip.value is not None:
         axes.plot(
             [strip.value],
@@ -145,6 +163,12 @@ def _note_at_edge(axes: Axes, told: str, place: tuple[float, float], look: Theme
     )
 
 
+def _goes_on(strip: Strip, axis: Axis) -> bool:
+    if strip.low is None or strip.high is None:
+        return False
+    return strip.low < axis.at(_ARROW) or strip.high > axis.at(1 - _ARROW)
+
+
 def _remarks(strips: Strips, axis: Axis) -> list[str]:
     most = max(len(finite(strip.samples)) for strip in strips.strips)
     told = []
@@ -154,4 +178,6 @@ def _remarks(strips: Strips, axis: Axis) -> list[str]:
         told.append("▸ counts samples beyond the axis.")
     if any(strip.low is not None for strip in strips.strips):
         told.append("◆ is the estimate, the bar its interval.")
+    if any(_goes_on(strip, axis) for strip in strips.strips):
+        told.append("A bar that ends in an arrow goes on beyond the axis.")
     return told
