@@ -17,9 +17,10 @@ from assay.core.plan import Method, Role, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
+from tests.forking import Forking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from assay.core.plan import Duty, Isolation
     from assay.launch.outcome import Outcome
@@ -166,13 +167,25 @@ class Assay(Protocol):
     def __call__(self, *arguments: object, **environment: str) -> Ran: ...
 
 
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Forking]:
+    """A process that forks command lines."""
+    found = Forking()
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def assay(workplace: Path) -> Assay:
+def assay(workplace: Path, forking: Forking) -> Assay:
     def run(*arguments: object, **environment: str) -> Ran:
+        words, whole = list(map(str, arguments)), {**os.environ, **environment}
+        if forking.can(whole):
+            ended = forking.run(words, cwd=workplace, environment=whole, timeout_s=110)
+            return Ran(ended.returncode, ended.stdout, ended.stderr)
         done = subprocess.run(
-            [sys.executable, "-m", "assay", *map(str, arguments)],
+            [sys.executable, "-m", "assay", *words],
             cwd=workplace,
-            env={**os.environ, **environment},
+            env=whole,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

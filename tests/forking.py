@@ -1,0 +1,151 @@
+"""Command lines without the wait for imports: a process that has imported Assay forks one for each.
+
+What is run is the same ``main`` in a process of its own, with its own environment, folder and streams; only the second
+in which Python imports is saved. Where the environment decides how a process starts, a real one is started instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DECIDES_AT_START = ("LD_", "PYTHON", "MPL", "OMP_", "OPENBLAS_", "MKL_", "TRITON_", "MALLOC_")
+MODULES = (
+    "assay.cli.contention_run", "assay.cli.dry_run", "assay.cli.main", "assay.cli.measure", "assay.cli.report",
+    "assay.cli.run", "assay.cli.screen", "assay.cli.show", "assay.cli.time", "assay.experiments.contention",
+    "assay.experiments.matrix", "assay.experiments.run", "assay.experiments.scaling", "assay.hosts.registry",
+    "assay.launch.hub", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",
+    "assay.reports.html", "assay.reports.terminal", "assay.runner",
+)  # fmt: skip
+"""What most commands import; a name that is no longer there is simply imported later."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Forking:
+    """The process that forks, as its user sees it."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._start = _deciding(os.environ)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
+                cwd=Path(__file__).parents[1],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+
+    def can(self, environment: Mapping[str, str]) -> bool:
+        """Return whether a process with this environment may be forked instead of started."""
+        return _deciding(environment) == self._start
+
+    def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
+        """Run a command line to its end; one that takes too long is ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It took too long.
+        """
+        ours, theirs = socket.socketpair()
+        request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
+        with ours, theirs, _file() as out, _file() as err, _file() as told:
+            told.write(json.dumps(request).encode())
+            told.seek(0)
+            socket.send_fds(self._ours, [b"run"], [told.fileno(), out.fileno(), err.fileno(), theirs.fileno()])
+            theirs.close()
+            ours.settimeout(timeout_s)
+            try:
+                answer = ours.recv(64)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(arguments, timeout_s) from None
+            for stream in (out, err):
+                stream.seek(0)
+            return Ended(int(answer or b"-9"), out.read().decode(), err.read().decode())
+
+    def close(self) -> None:
+        """End the process that forks; what it forked has ended."""
+        self._ours.close()
+        self._process.wait(20)
+
+
+def _file() -> IO[bytes]:
+    return tempfile.TemporaryFile("w+b", buffering=0)
+
+
+def _deciding(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(DECIDES_AT_START)}
+
+
+def _serve(sock: socket.socket) -> None:
+    """Fork a process for each request, until nobody asks any more."""
+    import importlib
+
+    for module in MODULES:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module)
+    while True:
+        message, descriptors, *_ = socket.recv_fds(sock, 16, 4)
+        if not message:
+            return
+        if os.fork() == 0:
+            sock.close()
+            _attend(*descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _attend(told: int, out: int, err: int, answer: int) -> None:
+    """Have a command run, and tell how it ended; who asked may be gone by then."""
+    with os.fdopen(told, "rb") as file:
+        request = json.load(file)
+    child = os.fork()
+    if child == 0:
+        os.close(answer)
+        _become(request, out, err)
+    os.close(out)
+    os.close(err)
+    with socket.socket(fileno=answer) as line:
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(OSError):
+            line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _become(request: dict[str, Any], out: int, err: int) -> None:
+    """Become a command line, in place of one that was started."""
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for descriptor, place in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    sys.argv[:] = ["assay", *request["arguments"]]
+    from assay.cli.main import main
+
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as asked:
+        _serve(asked)
