@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -83,3 +84,13 @@ def see(visible: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+def test_the_first_exponentials_of_a_process_are_exact_whichever_thread_computes_them() -> None:
+    program = (
+        "import numpy as np, torch; from assay.workloads.torch_device import open_device; "
+        "torch.set_num_threads(4); open_device('cpu:0'); x = np.linspace(-3.0, 3.0, 2**18); "
+        "assert np.allclose(torch.from_numpy(x).exp().numpy(), np.exp(x), rtol=1e-14, atol=0.0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assay.core.errors import BadInput, MachineCannot
@@ -53,6 +53,7 @@ def open_device(device: str) -> str:
     """
     where = torch_device(device)
     torch = import_torch()
+    _settle()
     if where == "cpu":
         return where
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -63,6 +64,20 @@ def open_device(device: str) -> str:
         raise MachineCannot(f"PyTorch here sees no GPU {device}; it sees {count}.")
     torch.cuda.set_device(where)
     return where
+
+
+@cache
+def _settle() -> None:
+    """Have the CPU's vector functions called once by one thread.
+
+    They look up the processor at their first call. Where several threads make it at once, MKL has been seen to compute
+    a thread's part of ``exp`` in float64 to 9 digits only.
+    """
+    torch = import_torch()
+    for dtype in (torch.float32, torch.float64):
+        one = torch.ones(1, dtype=dtype)
+        for function in (torch.exp, torch.log, torch.sqrt, torch.tanh):
+            function(one)
 
 
 def synchronizer(where: str) -> Callable[[], None]:
