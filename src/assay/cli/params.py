@@ -93,6 +93,13 @@ class Listed(click.Option):
         return found
 
 
+class Perhaps(click.Option):
+    """An option that may stand alone, or before a value; alone it has the value ``alone``."""
+
+    def __init__(self, *args: Any, alone: str, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "is_flag": False, "flag_value": alone})
+
+
 class Verb(click.Command):
     """A command whose lists may be written with spaces, and that keeps what stands behind ``--`` apart."""
 
@@ -110,7 +117,8 @@ class Verb(click.Command):
         """Say so where an option that needs a value is followed by another option, which would be taken for it."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         names = {name for option in options for name in (*option.opts, *option.secondary_opts)}
-        needy = {name for option in options if not option.is_flag and not option.count for name in option.opts}
+        content = [option for option in options if option.is_flag or option.count or isinstance(option, Perhaps)]
+        needy = {name for option in options if option not in content for name in option.opts}
         for word, following in pairwise(args):
             name = following.partition("=")[0]
             if word.replace("_", "-") in needy and name.replace("_", "-") in names:

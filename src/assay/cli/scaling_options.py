@@ -41,7 +41,7 @@ _OPTIONS = (
         item=NUMBER,
         envvar="SEQ_LENGTHS",
         metavar="N...",
-        help="Positions of a whole sequence.  [default: 16384 32768 65536; 2048 on a CPU]",
+        help="Positions of a whole sequence.  [default: 16384 32768 65536; few on a CPU]",
     ),
     click.option("--embed-dim", type=COUNT, envvar="EMBED_DIM", help="Elements over all heads.  [default: 768; 128]"),
     click.option("--num-heads", type=COUNT, envvar="NUM_HEADS", help="Query heads.  [default: 12; 4]"),

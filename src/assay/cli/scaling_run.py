@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import Duration, Fraction, Listed, Perhaps, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, shaped
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
 
 COUNT = click.IntRange(1)
-
-
-PERHAPS: dict[str, Any] = {"is_flag": False, "flag_value": "0", "type": click.IntRange(0), "metavar": "[N]"}
-"""Of an option that may stand alone or before a number of processes."""
+RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0), "metavar": "[N]"}
+"""Of an option that may stand alone or before a number of ranks."""
 
 
 @verb("run")
@@ -36,8 +34,8 @@ PERHAPS: dict[str, Any] = {"is_flag": False, "flag_value": "0", "type": click.In
 @click.option("--repeat", type=COUNT, help="All of it again, started afresh.  [default: 3; 1 with --quick]")
 @click.option("--nproc", type=COUNT, help="So many ranks.  [default: one a device, or as torchrun has]")
 @click.option("--all", "every", is_flag=True, help="1, 2, 4 and 8 ranks, as far as there are devices.")
-@click.option("--quick", **PERHAPS, help="8192 and 16384 tokens, 1 warm-up, 3 runs, once; 1024 on a CPU. N: ranks.")
-@click.option("--large", **PERHAPS, help="131072 and 262144 tokens, batch 1. N: ranks.")
+@click.option("--quick", **RANKS, help="8192 and 16384 tokens, 1 warm-up, 3 runs, once; 1024 on a CPU. N: ranks.")
+@click.option("--large", **RANKS, help="131072 and 262144 tokens, batch 1. N: ranks.")
 @click.option("--weak/--strong", default=False, help="The sequence grows with the ring, or is shared out.  [default]")
 @click.option("--workload", metavar="NAME", help="Another workload: every rank does the same call.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of that workload.")

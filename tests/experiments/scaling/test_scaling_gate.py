@@ -122,7 +122,9 @@ def test_numbers_are_written_with_their_intervals_in_one_unit() -> None:
     assert percent_cell(known(0.05)) == "5.0 %"
     assert ratio_cell(known(1.623, 1.55, 1.7)) == "1.62 (1.55 – 1.70)"
     assert ratio_cell(known(1.5, 0.001, 200.0)) == "1.50 (or any)"
-    assert factor_cell(known(0.9876, 0.98, 0.99)) == "0.988 (0.980 – 0.990)"
+    assert factor_cell(known(0.9876, 0.981, 0.99)) == "0.988 (0.981 – 0.990)"
+    assert factor_cell(known(0.62, 0.49, 0.78)) == "0.62 (0.49 – 0.78)"
+    assert factor_cell(known(1.0, 1.0, 1.0)) == "1"
     assert rate_cell(known(165_730.0, 163_000.0, 170_000.0)) == "166 k (163 – 170)"
     assert small_cell(known(1.25e-6, 1.1e-6, 1.4e-6), "J") == "1.25 µJ (1.10 – 1.40)"
     assert time_cell(Known(reason="not measured")) is None

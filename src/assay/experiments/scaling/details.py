@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from assay.core.page import Column, Table, Text
 from assay.experiments.scaling.numbers import Known
-from assay.experiments.scaling.shapes import words
-from assay.experiments.scaling.tables import TONES, columns, name_of
+from assay.experiments.scaling.shapes import brief
+from assay.experiments.scaling.tables import TONES, columns, name_of, shape_head
 from assay.experiments.scaling.written import percent_cell, rate_cell, ratio_cell, small_cell, time_cell
 
 if TYPE_CHECKING:
@@ -16,31 +16,29 @@ if TYPE_CHECKING:
     from assay.experiments.scaling.forecast import Score
     from assay.experiments.scaling.options import ScalingOptions
 
-OUTCOMES = {
-    "within": "within the prediction",
-    "faster": "faster than predicted",
-    "slower": "slower than predicted",
-    "unknown": "not known",
-}
+OUTCOMES = {"within": "within", "faster": "faster", "slower": "slower", "unknown": "not sure"}
 
 
 def truth_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the errors of forward and gradients, as they were before anything was timed."""
+    names = {"forward": "forward", "total": "forward and gradients"} if options.is_attention else {"total": "result"}
+    checked = [each.facts.checks for each in found.all if each.facts is not None and each.facts.checks]
+    if not checked:
+        return []
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
-    measures: dict[str, None] = {}
     for each in found.all:
-        for name, check in (each.facts.checks if each.facts is not None else {}).items():
-            what = "forward" if name == "forward" else "forward and gradients" if options.is_attention else "result"
-            rows.append((name_of(options, each), what, f"{check.error:.2g}", f"{check.tolerance:.2g}"))
-            tones.append("good" if check.passed else "bad")
-            measures[check.measure] = None
-    if not rows:
-        return []
+        checks = each.facts.checks if each.facts is not None else {}
+        if checks:
+            errors = [f"{checks[name].error:.2g}" if name in checks else None for name in names]
+            most = max(check.tolerance for check in checks.values())
+            rows.append((name_of(options, each), *errors, f"{most:.2g}"))
+            tones.append("good" if all(check.passed for check in checks.values()) else "bad")
+    measures = dict.fromkeys(check.measure for checks in checked for check in checks.values())
     return [
         Table(
             title="Errors against a float64 reference, before anything was timed",
-            columns=(Column(title="shape"), *columns("what", "error", "at most")),
+            columns=columns(shape_head(options), *names.values(), "at most"),
             rows=tuple(rows),
             tones=tuple(tones),
             note=f"The worst of all ranks: {'; '.join(measures)}. A result that is wrong is not timed.",
@@ -69,7 +67,7 @@ def bytes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     return [
         Table(
             title="Bytes that ranks received in one call",
-            columns=columns("shape", "received", "by the formula", "over least"),
+            columns=columns(shape_head(options), "received", "by the formula", "over least"),
             rows=tuple(rows),
             tones=tuple(tones),
             note="Of all ranks together, counted as transfers were posted; a dash: nothing need be sent.",
@@ -87,17 +85,18 @@ def passes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
             name_of(options, each),
             time_cell(each["forward"]),
             time_cell(each["backward"]),
+            time_cell(each["time"]),
             percent_cell(each["karp_flatt"]),
         )
         for each in known
     )
     return [
         Table(
-            title="Both passes, and what is as if it were not shared out",
-            columns=columns("shape", "forward", "backward", "Karp–Flatt"),
+            title="Both passes",
+            columns=columns(shape_head(options), "forward", "backward", "both", "Karp–Flatt"),
             rows=rows,
             note=(
-                "Forward: median over iterations of the slowest rank; backward: both passes less forward. Karp–Flatt: "
+                "Medians over iterations of the slowest rank; backward: both less forward. Karp–Flatt: "
                 "the serial share of a ring's work that would explain its speedup; a dash where nothing is shared out."
             ),
         )
@@ -115,7 +114,8 @@ def memory_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     if not rows:
         return []
     titles = ("allocated, MiB", "reserved, MiB", "in use by NVML, MiB") if on_gpu else ()
-    head = columns("shape", "rank", "device", *titles, "process, MiB")
+    head = columns(shape_head(options), "rank", "device", *titles, "process, MiB")
+    words_in = {shape_head(options), "device"}
     note = "Process: the most that its host memory held, all subjects of the trial and the check included."
     if on_gpu:
         note += (
@@ -124,7 +124,7 @@ def memory_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     return [
         Table(
             title="Peak memory of each rank",
-            columns=tuple(c.model_copy(update={"numeric": c.title not in {"shape", "device"}}) for c in head),
+            columns=tuple(c.model_copy(update={"numeric": c.title not in words_in}) for c in head),
             rows=tuple(rows),
             note=note,
         )
@@ -151,7 +151,7 @@ def arithmetic_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     return [
         Table(
             title="Arithmetic",
-            columns=columns("shape", "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least"),
+            columns=columns(shape_head(options), "FLOP/s", "of a matmul, %", "of the data sheet, %", "FLOP over least"),
             rows=rows,
             note=(
                 "FLOP/s: least operations of forward and backward, all ranks. FLOP over least: done by all ranks. "
@@ -177,7 +177,7 @@ def energy_table(options: ScalingOptions, found: Analysis) -> list[Element]:
         rows = tuple((name_of(options, each), small_cell(each["energy_per_token"], "J")) for each in known)
         method = known[0]["energy_per_token"].estimate
         note = None if method is None else f"{method.method}."
-        return [Table(title=f"Energy, {unit}", columns=columns("shape", "energy"), rows=rows, note=note)]
+        return [Table(title=f"Energy, {unit}", columns=columns(shape_head(options), "energy"), rows=rows, note=note)]
     reason = next((each["energy_per_token"].reason for each in found.all), None)
     return [Text(text=f"Energy of a token: {reason}.")] if reason else []
 
@@ -191,10 +191,10 @@ def prediction_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     return [
         Table(
             title="What was predicted before it was measured",
-            columns=columns("shape", "predicted", "measured", "error", "outcome"),
+            columns=(*columns(shape_head(options), "predicted", "measured", "error"), Column(title="it was")),
             rows=tuple(_scored(options, score) for score in found.scores),
             tones=tuple(tones.get(score.outcome, TONES["no"]) for score in found.scores),
-            note=" ".join(assumed),
+            note=" ".join(f"{said.rstrip('.')}." for said in assumed),
         )
     ]
 
@@ -204,9 +204,9 @@ def _scored(options: ScalingOptions, score: Score) -> tuple[Cell, ...]:
     ends = {end: None if (v := getattr(predicted, end)) is None else v * 1e6 for end in ("low", "high")}
     in_us = Known(predicted.model_copy(update={"value": predicted.value * 1e6, **ends}))
     return (
-        words(score.shape, is_attention=options.is_attention),
+        brief(score.shape, is_attention=options.is_attention),
         time_cell(in_us),
         time_cell(score.measured),
-        None if score.error is None else f"{score.error:+.0%}",
+        None if score.error is None else f"{100 * score.error:+.0f} %".replace("-", "−"),
         OUTCOMES[score.outcome],
     )

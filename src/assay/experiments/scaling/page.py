@@ -18,7 +18,7 @@ from assay.experiments.scaling.figures import drawn_of, samples, timeline
 from assay.experiments.scaling.findings import EXPECTED
 from assay.experiments.scaling.gate import judge
 from assay.experiments.scaling.headline import largest
-from assay.experiments.scaling.tables import TONES, buys_table, communication_table, remarks, split_table
+from assay.experiments.scaling.tables import TONES, buys_table, communication_tables, remarks, split_table
 from assay.experiments.trouble import trouble
 from assay.experiments.watched import watched_table
 
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 def page(machine: Machine, options: ScalingOptions, found: Analysis, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
     drawn = drawn_of(options, found)
-    answer = (buys_table(options, found), *split_table(options, found), *remarks(options, found))
+    short = split_table(options, found, with_intervals=False)
+    answer = (buys_table(options, found), *short, *remarks(options, found))
+    factors = tuple(split_table(options, found, with_intervals=True))
     sections = [
         Section(title="Results", elements=answer),
         Section(title="Over ranks", elements=(*drawn.scaling, *passes_table(options, found))),
-        Section(title="Communication", elements=tuple(communication_table(options, found))),
+        Section(title="Where the efficiency goes", elements=factors),
+        Section(title="Communication", elements=tuple(communication_tables(options, found))),
         Section(title="Predicted and measured", elements=tuple(prediction_table(options, found))),
         Section(title="Is it right?", elements=(*truth_table(options, found), *bytes_table(options, found))),
         Section(title="Memory", elements=(*memory_table(options, found), *drawn.memory)),

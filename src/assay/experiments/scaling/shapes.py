@@ -107,3 +107,11 @@ def words(shape: Shape, *, is_attention: bool) -> str:
     if shape.ring == 1:
         return f"{tokens}{ranks}, each by itself"
     return f"{tokens}{ranks} in {'one ring' if shape.rings == 1 else f'{shape.rings} rings'}"
+
+
+def brief(shape: Shape, *, is_attention: bool) -> str:
+    """Name a shape for a table whose heading says "tokens: ranks"; shorter: "2048: 4, 2 rings"."""
+    named = f"{shape.sequence}: {shape.world}" if shape.sequence else str(shape.world)
+    if shape.world == 1 or not is_attention:
+        return named
+    return f"{named}, {'apart' if shape.ring == 1 else 'one ring' if shape.rings == 1 else f'{shape.rings} rings'}"

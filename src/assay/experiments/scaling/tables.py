@@ -8,8 +8,9 @@ from assay.core.page import Column, Table, Text
 from assay.experiments.scaling.findings import EXPECTED
 from assay.experiments.scaling.gate import gate, judge
 from assay.experiments.scaling.numbers import SPLIT
-from assay.experiments.scaling.shapes import skipped, words
+from assay.experiments.scaling.shapes import brief, skipped
 from assay.experiments.scaling.written import (
+    bare,
     bytes_cell,
     factor_cell,
     percent_cell,
@@ -31,9 +32,16 @@ def columns(first: str, *numbers: str) -> tuple[Column, ...]:
     return (Column(title=first), *(Column(title=title, numeric=True) for title in numbers))
 
 
+def shape_head(options: ScalingOptions) -> str:
+    """Return the heading of the column that names shapes."""
+    if not options.is_attention:
+        return "ranks"
+    return "tokens a rank: ranks" if options.mode == "weak" else "tokens: ranks"
+
+
 def name_of(options: ScalingOptions, each: Scaled) -> str:
     """Name a shape so that its row can be told from all others."""
-    return words(each.shape, is_attention=options.is_attention)
+    return brief(each.shape, is_attention=options.is_attention)
 
 
 def how_sure(options: ScalingOptions, found: Analysis) -> str:
@@ -62,8 +70,8 @@ def buys_table(options: ScalingOptions, found: Analysis) -> Table:
         rows.append(
             (
                 name_of(options, each),
-                time_cell(each["time"]),
-                rate_cell(each["throughput"]),
+                time_cell(bare(each["time"])),
+                rate_cell(bare(each["throughput"])),
                 ratio_cell(each["speedup"]),
                 percent_cell(each["efficiency"]),
             )
@@ -72,7 +80,7 @@ def buys_table(options: ScalingOptions, found: Analysis) -> Table:
     passes = ", forward and backward" if options.is_attention else ""
     return Table(
         title=f"What more ranks buy, {options.mode} scaling: {options.subject.label}",
-        columns=columns("shape", "time", unit, "speedup", "efficiency"),
+        columns=columns(shape_head(options), "time", unit, "speedup", "efficiency"),
         rows=tuple(rows),
         tones=tuple(tones),
         note=(
@@ -82,64 +90,71 @@ def buys_table(options: ScalingOptions, found: Analysis) -> Table:
     )
 
 
-def split_table(options: ScalingOptions, found: Analysis) -> list[Element]:
-    """Return the factors of each efficiency."""
+FACTORS = ("shards", "contention", "balance", "exposed", "rest")
+
+
+def split_table(options: ScalingOptions, found: Analysis, *, with_intervals: bool) -> list[Element]:
+    """Return the factors of each efficiency: short for the answer, with intervals for who asks more."""
     known = [each for each in found.measured if each["split_shard"].estimate is not None]
     if not known:
         return []
-    rows = tuple(
-        (name_of(options, each), percent_cell(each["efficiency"]), *(factor_cell(each[name]) for name in SPLIT))
-        for each in known
+    keep = (lambda each: each) if with_intervals else bare
+    rows = tuple((name_of(options, each), *(factor_cell(keep(each[name])) for name in SPLIT)) for each in known)
+    meant = (
+        "Shards: a rank's share computed alone, against the whole computed alone over the ranks of a ring. Contention: "
+        "that share alone, against the same beside neighbours. Balance: mean computing, against the slowest rank's. "
+        "Exposed: computing, against computing and transfers that are not hidden. Rest: those two, against the time."
     )
     return [
         Table(
-            title="Where the efficiency goes: its factors",
-            columns=columns("shape", "efficiency", "shards", "contention", "balance", "exposed", "rest"),
+            title=f"Where the efficiency goes: its factors{', with intervals' if with_intervals else ''}",
+            columns=columns(shape_head(options), *FACTORS),
             rows=rows,
-            note=(
-                "Their product is the efficiency. Shards: a rank's share computed alone, against the whole computed "
-                "alone over the ranks of a ring. Contention: that share alone, against the same beside neighbours. "
-                "Balance: mean computing, against the slowest rank's. Exposed: computing, against computing and the "
-                "transfers that are not hidden. Rest: those two, against the time."
-            ),
+            note=meant if with_intervals else "Their product is the efficiency. Intervals and meanings: in the report.",
         )
     ]
 
 
-def communication_table(options: ScalingOptions, found: Analysis) -> list[Element]:
-    """Return the three runs of one plan: all of it, computing only, transfers only; and what crossed the ranks."""
+def communication_tables(options: ScalingOptions, found: Analysis) -> list[Element]:
+    """Return the three runs of one plan: all of it, computing only, transfers only; and what follows from them."""
     sent = [each for each in found.scaled if each["communication"].estimate is not None]
-    silent = [each for each in found.scaled if each.facts is not None and each not in sent]
-    elements: list[Element] = []
-    if sent:
-        rows = tuple(
-            (
-                name_of(options, each),
-                time_cell(each["time"]),
-                time_cell(each["compute"]),
-                time_cell(each["communication"]),
-                time_cell(each["exposed"]),
-                percent_cell(each["exposed_share"]),
-                percent_cell(each["overlap"]),
-                bytes_cell(each.facts.received_bytes if each.facts is not None else None),
-            )
-            for each in sent
-        )
-        titles = ("all", "computing only", "transfers only", "exposed", "of the time", "hidden", "received")
-        elements.append(
-            Table(
-                title="Three runs of one plan",
-                columns=columns("shape", *titles),
-                rows=rows,
-                note=(
-                    "Each the median over iterations of its slowest rank, taken in turns in one process. Exposed: all "
-                    "less computing only. Hidden: the share of the transfers that is not exposed; below 0 % both "
-                    "together take longer than one after the other. Received: by all ranks together in one call."
-                ),
-            )
-        )
-    reasons = dict.fromkeys(f"{name_of(options, each)}: {each['communication'].reason}" for each in silent)
-    return [*elements, *(Text(text=f"{reason}.") for reason in reasons)]
+    silent: dict[str, list[str]] = {}
+    for each in found.scaled:
+        if each.facts is not None and each not in sent:
+            silent.setdefault(each["communication"].reason or "", []).append(name_of(options, each))
+    said = [Text(text=f"{reason[:1].upper()}{reason[1:]} ({'; '.join(those)}).") for reason, those in silent.items()]
+    if not sent:
+        return list(said)
+    return [
+        Table(
+            title="Three runs of one plan",
+            columns=columns(shape_head(options), "all of it", "computing only", "transfers only"),
+            rows=tuple(
+                (name_of(options, each), *(time_cell(each[name]) for name in ("time", "compute", "communication")))
+                for each in sent
+            ),
+            note="Each the median over iterations of its slowest rank, taken in turns in one process.",
+        ),
+        Table(
+            title="What communication costs",
+            columns=columns(shape_head(options), "exposed", "of the time", "hidden", "received"),
+            rows=tuple(
+                (
+                    name_of(options, each),
+                    time_cell(each["exposed"]),
+                    percent_cell(each["exposed_share"]),
+                    percent_cell(each["overlap"]),
+                    bytes_cell(each.facts.received_bytes if each.facts is not None else None),
+                )
+                for each in sent
+            ),
+            note=(
+                "Exposed: all of it less computing only. Hidden: the share of the transfers that is not exposed; below "
+                "0 % both together take longer than one after the other. Received: by all ranks in one call."
+            ),
+        ),
+        *said,
+    ]
 
 
 def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
@@ -148,7 +163,8 @@ def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
     answer = gate(options, found)
     if answer is not None:
         said.append(Text(text=answer.sentence, tone=TONES[answer.verdict]))
-    said += [Text(text=f"Skipped: {each.said}") for each in skipped(options)]
+    left = [each.said.rstrip(".") for each in skipped(options)]
+    said += [Text(text=f"Skipped: {'; '.join(left)}.")] if left else []
     most = max(options.worlds)
     if most > len(options.devices):
         what, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")

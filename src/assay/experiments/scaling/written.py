@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.units import format_time, significant
+from assay.experiments.scaling.numbers import Known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from assay.experiments.scaling.numbers import Known
 
 TELLS_NOTHING = 100.0
 """An interval whose ends are further apart than this many times is of no use to a reader."""
@@ -65,9 +64,11 @@ def ratio_cell(known: Known) -> str | None:
 
 
 def factor_cell(known: Known) -> str | None:
-    """Write a factor of efficiency, close to 1 with three decimals."""
+    """Write a factor of efficiency, very close to 1 with three decimals; what is 1 by its nature has no more to it."""
+    if known.value == 1 and known.ends in {None, (1.0, 1.0)}:
+        return "1"
     far = max((abs(end - 1) for end in (known.value or 1.0, *(known.ends or ()))), default=0.0)
-    return cell(known, lambda factor: f"{factor:.{3 if far < 0.1 else 2}f}")
+    return cell(known, lambda factor: f"{factor:.{3 if far < 0.02 else 2}f}")
 
 
 def rate_cell(known: Known) -> str | None:
@@ -84,6 +85,13 @@ def small_cell(known: Known, unit: str) -> str | None:
         return None
     scale, prefix = next(((s, p) for s, p in _SMALL if abs(known.value) >= s), _SMALL[-1])
     return cell(known, lambda number: significant(number / scale, 3), f" {prefix}{unit}")
+
+
+def bare(known: Known) -> Known:
+    """Return a number without its interval, for where that is not written."""
+    if known.estimate is None:
+        return known
+    return Known(known.estimate.model_copy(update={"low": None, "high": None}))
 
 
 def bytes_cell(count: float | None) -> str | None:
