@@ -1,0 +1,193 @@
+"""The flags of ``assay scaling run``: the older tool's names, defaults and environment, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assay.cli.main import main
+from tests.cli.test_fake_gpus import fake_environment
+from tests.fakes.fake_nvml import hopper
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fakes.plugin import MakeFakeNvml
+    from tests.running import Assay
+
+OLDER_VARIABLES = ("BATCH_SIZE", "SEQ_LENGTHS", "NUM_HEADS", "EMBED_DIM", "WARMUP_RUNS", "BENCHMARK_RUNS", "OUTPUT_DIR")
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OLDER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def first_trial(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    """Return the first trial that the words mean."""
+    assert main(["scaling", "run", *map(str, words), "--dry-run", "--json"]) == 0, capsys.readouterr().err
+    trial: dict[str, Any] = json.loads(capsys.readouterr().out)["block"]["trials"][0]
+    return trial
+
+
+def params(trial: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = trial["roles"][0]["subjects"][0]["params"]
+    return found
+
+
+def test_on_a_cpu_sizes_are_small_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scaling", "run", "--device", "cpu", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("On a CPU sizes are small unless they are given. Here: batch 1, 1024 and 2048 tokens")
+    assert "First block: repeat-1-n1024-alone" in said.out
+    assert "3 calls to warm up, 10 timed" in said.out
+
+
+def test_on_gpus_the_defaults_are_those_of_the_older_tool(assay: Assay, make_fake_nvml: MakeFakeNvml) -> None:
+    fake = make_fake_nvml([hopper(), hopper()], virtual=False)
+
+    def first(*words: str) -> dict[str, Any]:
+        ran = assay("scaling", "run", *words, "--dry-run", "--json", **fake_environment(fake))
+        assert ran.code == 0, ran.err
+        trial: dict[str, Any] = ran.data["block"]["trials"][0]
+        return trial
+
+    trial = first("--no-yardsticks")
+    assert params(trial) == {
+        "batch": 2, "sequence": 16384, "heads": 12, "key_heads": 12, "dim": 64, "segments": "2048,4096,8192",
+        "rates": "1,2,4", "ring": 1, "dtype": "float16", "causal": False, "offset": "modulo", "backend": "auto",
+        "passes": "forward", "only": "all",
+    }  # fmt: skip
+    assert (trial["method"]["warmup_runs"], trial["method"]["benchmark_runs"]) == (3, 10)
+    large = params(first("--large", "2", "--no-yardsticks"))
+    assert (large["batch"], large["sequence"]) == (1, 131072)
+    quick = first("--quick", "--no-yardsticks")
+    counts = (quick["method"]["warmup_runs"], quick["method"]["benchmark_runs"])
+    assert (params(quick)["sequence"], *counts) == (8192, 1, 3)
+    assert first("--quick")["roles"][0]["subjects"][0]["workload"] == "gemm"
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        "--batch_size 3 --seq_lengths 256 512 --segment_lengths 64 128 --dilation_rates 1 2",
+        "--batch-size 3 --seq-lengths 256,512 --segment-lengths 64,128 --dilation_rates 1,2",
+        "--batch-size=3 --seq-lengths=256 --seq-lengths 512 --segment-lengths=64,128 --dilation-rates 1 2",
+    ],
+)
+def test_lists_and_names_are_read_in_every_spelling(lists: str, capsys: pytest.CaptureFixture[str]) -> None:
+    how = "--embed_dim 64 --num_heads 8 --causal --no_flash_attention --dtype float64"
+    found = params(first_trial(capsys, *lists.split(), *how.split()))
+    named = ("batch", "sequence", "heads", "dim", "segments", "rates", "causal", "backend", "dtype")
+    assert [found[name] for name in named] == [3, 256, 8, 8, "64,128", "1,2", True, "math", "float64"]
+
+
+def test_the_environment_is_read_said_and_outdone_by_flags(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in zip(OLDER_VARIABLES, ("2", "1024 2048", "8", "64", "5", "7", "elsewhere"), strict=True):
+        monkeypatch.setenv(name, value)
+    trial = first_trial(capsys, "--batch-size", 3)
+    assert [params(trial)[name] for name in ("batch", "sequence", "heads", "dim")] == [3, 1024, 8, 8]
+    assert (trial["method"]["warmup_runs"], trial["method"]["benchmark_runs"]) == (5, 7)
+    main(["scaling", "run", "--dry-run"])
+    said = capsys.readouterr().err
+    assert "From the environment:" in said
+    assert all(f"{name}=" in said for name in OLDER_VARIABLES)
+    assert "SEQ_LENGTHS=1024 2048" in said
+
+
+def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scaling", "run", "--all", "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "Skipped: 8 ranks: there are only" in said or "Skipped" not in said.partition("Rings")[0]
+    assert main(["scaling", "run", "--nproc", "64", "--ring-sizes", "64", "--seq-lengths", "4096", "--dry-run"]) == 0
+    assert "64 ranks share" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--segment-lengths 256 512", "2 segment lengths but 3 dilation rates"),
+        ("--dilation-rates 1 2", "3 segment lengths but 2 dilation rates"),
+        ("--seq-lengths 0", "at least 1, not '0'"),
+        ("--seq-lengths -1", "at least 1, not '-1'"),
+        ("--seq-lengths many", "not 'many'"),
+        ("--seq-lengths ,", "names nothing"),
+        ("--segment-lengths 0 512 1024", "at least 1, not 0"),
+        ("--dilation-rates 0 2 4", "at least 1, not 0"),
+        ("--segment-lengths 256 512 1026 --seq-lengths 4104", "not divisible by its dilation rate 4"),
+        ("--seq-lengths 1000", "not divisible by the segment length"),
+        ("--nproc 3 --ring-sizes 3 --seq-lengths 1024", "not divisible among 3 ranks"),
+        ("--nproc 4 --ring-sizes 4 --seq-lengths 3072", "neither is a multiple of the other"),
+        ("--nproc 4 --ring-sizes 4 --seq-lengths 8 --segment-lengths 1 2 8", "dilation rate"),
+        ("--embed-dim 130", "130 is not divisible among 4 heads"),
+        ("--num-heads 0", "0 is not in the range"),
+        ("--num-heads 4 --num-kv-heads 3", "cannot share 3 key heads"),
+        ("--dtype float12", "no dtype 'float12'"),
+        ("--offset sideways", "no offset 'sideways'"),
+        ("--backend quick", "no backend 'quick'"),
+        ("--backend cudnn --device cpu", "runs on a GPU"),
+        ("--no-flash-attention --backend flash", "means --backend math"),
+        ("--ring-sizes 0", "at least 1, not '0'"),
+        ("--ring-sizes two", "not 'two'"),
+        ("--batch-size 0", "0 is not in the range"),
+        ("--benchmark-runs 0", "0 is not in the range"),
+        ("--warmup-runs -1", "-1 is not in the range"),
+        ("--nproc 0", "0 is not in the range"),
+        ("--nproc 2 --quick 4", "How many ranks? --nproc 2 and --quick 4"),
+        ("--nproc 2 --all", "another flag says how many"),
+        ("--quick --large", "either --quick or --large"),
+        ("--link carrier-pigeon", "There is no link"),
+        ("--min-efficiency 70", "out of range"),
+        ("--min-efficiency much", "not a percentage"),
+        ("--unsure perhaps", "is not one of"),
+        ("--isolation fort", "Unknown isolation level"),
+        ("--device tpu", "not a device"),
+        ("--workload nothing", "Unknown workload"),
+        ("--workload softmax --seq-lengths 1024", "--seq-lengths is of dilated attention"),
+        ("--workload softmax@numpy --ranks-param depth", "no parameter 'depth'"),
+        ("--workload softmax@numpy --nproc 7 --ranks-param rows --param rows=8", "not divisible among 7"),
+        ("--param rows=8", "--param is of another workload"),
+        ("--ranks-param rows", "--ranks-param is of another workload"),
+        ("--on mars", "mars"),
+        ("--repeat 0", "0 is not in the range"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scaling", "run", *words.split(), "--dry-run"]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said in told
+    assert told.startswith("assay: ")
+
+
+def test_without_pytorch_it_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for verb in ("run", "test"):
+        assert main(["scaling", verb]) == 3
+        assert "needs PyTorch" in capsys.readouterr().err
+
+
+def test_under_torchrun_there_are_no_more_ranks_than_it_started(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert main(["scaling", "run", "--nproc", "3", "--dry-run"]) == 2
+    assert "more than the 2 processes that torchrun started" in capsys.readouterr().err
+    assert main(["scaling", "test", "--nproc", "3"]) == 2
+    capsys.readouterr()
+    assert main(["scaling", "run", "--all", "--dry-run"]) == 0
+    assert "Skipped: 4 ranks: torchrun started 2 processes." in capsys.readouterr().err
+
+
+def test_a_plan_is_run_again_as_it_was(capsys: pytest.CaptureFixture[str], workplace: Path) -> None:
+    (workplace / "mine.yaml").write_text("nproc: 2\nseq-lengths: [1024]\nring_sizes: [2]\nquick: 2\n")
+    assert main(["scaling", "run", "--options", "mine.yaml", "--dry-run"]) == 0
+    assert "First block: repeat-1-n1024-alone (1024 tokens, 1 rank, and its share of rings)" in capsys.readouterr().out
