@@ -36,7 +36,7 @@ def test_two_ranks_are_checked_timed_split_up_traced_and_kept(assay: Assay, work
         "scaling", "run", *SMALL, "--quick", 2, "--profile", "--link", "20us:1GB/s", "--output_dir", "out", "--json"
     )
     assert ran.code == 0, ran.err
-    assert "Skipped: Rings of 4 over 2 ranks: a ring of 4 is larger than the world of 2." in ran.err
+    assert "Skipped: Rings of 4 and 8 over 2 ranks: larger than the world of 2." in ran.err
     found = ran.data
     assert [record["status"] for record in found["records"]] == ["ok"] * 4
     folder = RunFolder.open(Path(found["run"]))

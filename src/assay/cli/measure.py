@@ -125,7 +125,7 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
     except Busy:
         raise
     except (Stopped, MachineCannot, BadInput) as error:
-        raise (_with_the_way_on(error, folder) if kept else error) from error
+        raise (_with_the_way_on(error, folder) if kept else _with_nothing_kept(error)) from error
     return shown(found, folder.path, as_json=as_json) if kept else show.passing(found, as_json=as_json)
 
 
@@ -146,6 +146,11 @@ def starter_for(place: Torchrun | None, run_folder: Path, cwd: Path) -> Iterator
         return
     with Hub(place, run_folder=run_folder, cwd=cwd) as hub:
         yield hub
+
+
+def _with_nothing_kept(error: AssayError) -> AssayError:
+    """Return the same error, saying also that nothing is left to go on with."""
+    return type(error)(f"{str(error).rstrip('.')}; nothing is kept.")
 
 
 def _with_the_way_on(error: AssayError, folder: RunFolder) -> AssayError:

@@ -184,7 +184,7 @@ def processes(given: dict[str, Any]) -> int | None:
 
 def say_what_is_meant(ctx: click.Context, options: ScalingOptions) -> None:
     """Say on stderr what a user may not expect: small sizes on a CPU, what the environment set, what is skipped."""
-    from assay.experiments.scaling.shapes import skipped
+    from assay.experiments.scaling.shapes import sentences, skipped
     from assay.worker.rendezvous import Torchrun
 
     place = Torchrun.found()
@@ -206,8 +206,8 @@ def say_what_is_meant(ctx: click.Context, options: ScalingOptions) -> None:
     ]
     if told:
         click.echo(f"From the environment: {', '.join(told)}.", err=True)
-    for each in skipped(options):
-        click.echo(f"Skipped: {each.said}", err=True)
+    for sentence in sentences(skipped(options)):
+        click.echo(f"Skipped: {sentence}", err=True)
     most, cores = max(options.worlds), len(options.devices)
     if most > cores and place is None:
         what = "GPUs" if options.kind == "cuda" else "groups of cores"

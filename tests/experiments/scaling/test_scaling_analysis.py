@@ -176,7 +176,7 @@ def test_one_rank_alone_says_how_to_ask_for_more() -> None:
     findings, page = found_in(World(), options(worlds=(1,), rings=(1, 2)))
     assert "`--nproc 2`" in findings.headline
     assert "One rank gets through" in findings.headline
-    assert about(findings, "skipped").reason == "skipped: a ring of 2 is larger than the world of 1"
+    assert about(findings, "skipped").reason == "skipped: larger than the world of 1"
     assert any("Rings of 2 over 1 rank" in e.text for s in page.sections for e in s.elements if e.kind == "text")
 
 

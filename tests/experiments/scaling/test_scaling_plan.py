@@ -15,7 +15,7 @@ from assay.experiments.scaling.links import Link
 from assay.experiments.scaling.options import Beyond
 from assay.experiments.scaling.plan import blocks, planned
 from assay.experiments.scaling.problem import check
-from assay.experiments.scaling.shapes import Shape, shapes, skipped, words
+from assay.experiments.scaling.shapes import Shape, sentences, shapes, skipped, words
 from tests.experiments.scaling.worlds import ATTENTION, FOUR_CORES, GEMM, Remembered, World, options, trial_of
 
 sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 16]), min_size=1, max_size=4, unique=True).map(tuple)
@@ -36,12 +36,22 @@ def test_every_combination_is_either_measured_or_skipped_with_a_reason(
     both = {(world, ring) for world in worlds for ring in rings}
     assert done | left | {(1, 1)} == both | {(1, 1)}
     assert all(world % ring == 0 for world, ring in done)
-    assert all(str(each.ring) in each.said and str(each.world) in each.said for each in skipped(asked))
+    said = " ".join(sentences(skipped(asked)))
+    assert all(f"{world} rank" in said and str(ring) in said for world, ring in left)
 
 
 def test_ranks_that_are_not_there_are_skipped_in_words() -> None:
     asked = options(worlds=(1, 2), beyond=(Beyond(world=8, reason="there are only 2 cores"),))
-    assert skipped(asked)[0].said == "8 ranks: there are only 2 cores."
+    assert sentences(skipped(asked))[0] == "8 ranks: there are only 2 cores."
+
+
+def test_what_is_skipped_for_one_reason_is_said_together() -> None:
+    asked = options(worlds=(2, 6), rings=(1, 2, 4, 8, 16))
+    assert sentences(skipped(asked)) == [
+        "Rings of 4, 8 and 16 over 2 ranks: larger than the world of 2.",
+        "Rings of 4 over 6 ranks: 6 ranks do not divide into them.",
+        "Rings of 8 and 16 over 6 ranks: larger than the world of 6.",
+    ]
 
 
 def test_one_rank_and_shares_come_before_more_ranks() -> None:
@@ -144,7 +154,7 @@ def test_the_time_left_is_reckoned_once_a_trial_is_measured() -> None:
     records = [world.record(asked, plans[trial.id]) for trial in first.trials]
     then = EXPERIMENT.step(FOUR_CORES, asked, Remembered(records, world.kept))
     assert isinstance(then, Block)
-    assert then.left_s == pytest.approx(2 * 2.0)
+    assert then.left_s == pytest.approx(2 * 2 * 2.0), "two trials of more ranks, each given twice the time"
 
 
 @pytest.mark.parametrize(

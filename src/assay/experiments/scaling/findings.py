@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.results import Estimate, Finding
 from assay.experiments.scaling.gate import gate, judge
 from assay.experiments.scaling.numbers import QUANTITIES
-from assay.experiments.scaling.shapes import Shape, skipped, words
+from assay.experiments.scaling.shapes import Shape, sentences, skipped, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,8 +199,9 @@ def _of_predictions(options: ScalingOptions, found: Analysis) -> Iterator[Findin
 def _of_the_skipped(options: ScalingOptions) -> Iterator[Finding]:
     for each in skipped(options):
         facts: Params = {"about": "skipped", "world": each.world, "ring": each.ring}
+        (sentence,) = sentences([each])
         yield Finding(
-            claim=f"{each.said.partition(':')[0]} can be measured here",
+            claim=f"{sentence.partition(':')[0]} can be measured here",
             estimate=None,
             verdict="unsure",
             reason=f"skipped: {each.reason}",

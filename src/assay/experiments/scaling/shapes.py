@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from assay.experiments.scaling.options import ScalingOptions
 
 
@@ -46,12 +48,6 @@ class Skipped:
     ring: int | None
     reason: str
 
-    @property
-    def said(self) -> str:
-        """What and why, in one sentence."""
-        what = f"{self.world} rank{'' if self.world == 1 else 's'}"
-        return f"{what if self.ring is None else f'Rings of {self.ring} over {what}'}: {self.reason}."
-
 
 def lengths(options: ScalingOptions) -> tuple[int, ...]:
     """Return the sequences; one of 0 stands for a workload that has none."""
@@ -73,10 +69,8 @@ def shapes(options: ScalingOptions) -> tuple[Shape, ...]:
 def refusal(world: int, ring: int) -> str | None:
     """Return why ranks form no rings of a size; null where they do."""
     if ring > world:
-        return f"a ring of {ring} is larger than the world of {world}"
-    if world % ring:
-        return f"{world} ranks do not divide into rings of {ring}"
-    return None
+        return f"larger than the world of {world}"
+    return f"{world} ranks do not divide into them" if world % ring else None
 
 
 def skipped(options: ScalingOptions) -> tuple[Skipped, ...]:
@@ -91,6 +85,21 @@ def skipped(options: ScalingOptions) -> tuple[Skipped, ...]:
             if (reason := refusal(world, ring)) is not None
         ),
     )
+
+
+def sentences(left: Iterable[Skipped]) -> list[str]:
+    """Say what is skipped and why, rings of one world and reason together: "Rings of 4 and 8 over 2 ranks: …"."""
+    together: dict[tuple[int, str], list[Skipped]] = {}
+    for each in left:
+        together.setdefault((each.world, each.reason), []).append(each)
+    said = []
+    for (world, reason), several in together.items():
+        what = f"{world} rank{'' if world == 1 else 's'}"
+        rings = [str(each.ring) for each in several if each.ring is not None]
+        if rings:
+            what = f"Rings of {' and '.join(filter(None, (', '.join(rings[:-1]), rings[-1])))} over {what}"
+        said.append(f"{what}: {reason}.")
+    return said
 
 
 def rings_at(options: ScalingOptions, length: int) -> tuple[int, ...]:

@@ -39,6 +39,13 @@ def prediction(options: ScalingOptions, block: Block, records: Records) -> dict[
 
 
 def left_s(left: list[Block], records: Records) -> float | None:
-    """Return how long the rest takes if no trial takes longer than the longest so far; null before the first."""
+    """Return about how long the rest takes, from the longest trial so far; null before the first.
+
+    A trial of more ranks than any so far starts more processes at once, and is given twice the time.
+    """
     longest_s = max(((r.window.end_ns - r.window.start_ns) / 1e9 for r in records), default=None)
-    return None if longest_s is None else longest_s * sum(len(block.trials) for block in left)
+    if longest_s is None:
+        return None
+    most = max((1 + series.rank for record in records for series in record.series), default=1)
+    ranks = [trial.roles[0].ranks for block in left for trial in block.trials]
+    return longest_s * sum(1 if count <= most else 2 for count in ranks)

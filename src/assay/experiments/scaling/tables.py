@@ -8,7 +8,7 @@ from assay.core.page import Column, Table, Text
 from assay.experiments.scaling.findings import EXPECTED
 from assay.experiments.scaling.gate import gate, judge
 from assay.experiments.scaling.numbers import SPLIT
-from assay.experiments.scaling.shapes import brief, skipped
+from assay.experiments.scaling.shapes import brief, sentences, skipped
 from assay.experiments.scaling.written import (
     bare,
     bytes_cell,
@@ -91,6 +91,10 @@ def buys_table(options: ScalingOptions, found: Analysis) -> Table:
 
 
 FACTORS = ("shards", "contention", "balance", "exposed", "rest")
+SHORTLY = (
+    "Their product is the efficiency. In turn: what is left of it by smaller shapes, neighbours, waiting for the "
+    "slowest rank, transfers that are not hidden, and all else."
+)
 
 
 def split_table(options: ScalingOptions, found: Analysis, *, with_intervals: bool) -> list[Element]:
@@ -110,7 +114,7 @@ def split_table(options: ScalingOptions, found: Analysis, *, with_intervals: boo
             title=f"Where the efficiency goes: its factors{', with intervals' if with_intervals else ''}",
             columns=columns(shape_head(options), *FACTORS),
             rows=rows,
-            note=meant if with_intervals else "Their product is the efficiency. Intervals and meanings: in the report.",
+            note=meant if with_intervals else SHORTLY,
         )
     ]
 
@@ -163,8 +167,7 @@ def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
     answer = gate(options, found)
     if answer is not None:
         said.append(Text(text=answer.sentence, tone=TONES[answer.verdict]))
-    left = [each.said.rstrip(".") for each in skipped(options)]
-    said += [Text(text=f"Skipped: {'; '.join(left)}.")] if left else []
+    said += [Text(text=f"Skipped: {sentence}") for sentence in sentences(skipped(options))]
     most = max(options.worlds)
     if most > len(options.devices):
         what, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")
