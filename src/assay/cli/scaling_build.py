@@ -71,6 +71,7 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
         mode="weak" if given["weak"] else "strong",
         ranks_param=given["ranks_param"],
         devices=devices,
+        local_ranks=place.local_world_size if place is not None and place.local_world_size < place.world_size else None,
         isolation=parse_level(given["isolation"]),
         repeat=given["repeat"] or (1 if quick else REPEAT),
         warmup_runs=chosen(given["warmup_runs"], QUICK_WARMUP_RUNS if quick else WARMUP_RUNS),
@@ -185,6 +186,7 @@ def processes(given: dict[str, Any]) -> int | None:
 def say_what_is_meant(ctx: click.Context, options: ScalingOptions) -> None:
     """Say on stderr what a user may not expect: small sizes on a CPU, what the environment set, what is skipped."""
     from assay.experiments.scaling.shapes import sentences, skipped
+    from assay.experiments.scaling.tables import sharing
     from assay.worker.rendezvous import Torchrun
 
     place = Torchrun.found()
@@ -208,7 +210,5 @@ def say_what_is_meant(ctx: click.Context, options: ScalingOptions) -> None:
         click.echo(f"From the environment: {', '.join(told)}.", err=True)
     for sentence in sentences(skipped(options)):
         click.echo(f"Skipped: {sentence}", err=True)
-    most, cores = max(options.worlds), len(options.devices)
-    if most > cores and place is None:
-        what = "GPUs" if options.kind == "cuda" else "groups of cores"
-        click.echo(f"{most} ranks share {cores} {what}: they wait for each other.", err=True)
+    if options.crowd > len(options.devices):
+        click.echo(f"{sharing(options)}: they wait for each other.", err=True)

@@ -236,6 +236,16 @@ def test_on_a_gpu_operations_are_held_against_the_data_sheet_and_a_matmul_and_me
     assert {figure.name for figure in page.figures} >= {"throughput", "speedup", "efficiency", "memory", "samples_64"}
 
 
+def test_of_ranks_on_other_machines_nothing_is_sensed_here() -> None:
+    joules = Estimate(value=5.0, low=4.0, high=6.0, unit="J", scope="run", method="counter", n=1)
+    asked = options(sequences=(64,), worlds=(2,), rings=(2,), devices=("cuda:0",), energy=True, local_ranks=1)
+    (ring,) = analyse(H200, asked, World(joules=joules).run(asked, H200)).scaled
+    assert ring["energy_per_token"].reason == "ranks on other machines are not metered"
+    assert ring.facts is not None
+    assert [memory.device_mib for memory in ring.facts.memory] == [900.0, None]
+    assert (asked.crowd, asked.model_copy(update={"local_ranks": None}).crowd) == (1, 2)
+
+
 def test_without_sensors_or_yardsticks_there_is_a_reason_and_no_number() -> None:
     asked = options(sequences=(64,), rings=(2,))
     (ring,) = analyse(FOUR_CORES, asked, World().run(asked)).scaled

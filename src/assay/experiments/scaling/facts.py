@@ -76,7 +76,7 @@ def facts_of_shape(options: ScalingOptions, laid: Laid, shape: Shape) -> ShapeFa
         expected_bytes=_summed(_measured(facts, "expected_received_bytes") for facts in total.values()),
         flop=flop,
         flop_inflation=None if flop is None or not least else flop / least,
-        memory=tuple(_memory(last, rank, facts) for rank, facts in total.items()),
+        memory=tuple(_memory(options, last, rank, facts) for rank, facts in total.items()),
         energy_per_token=_energy(options, laid, shape),
         backends=tuple(dict.fromkeys(facts.backend for facts in total.values() if facts.backend)),
         traces=tuple(e.trace for timing in timings for e in timing.record.evidence if e.trace),
@@ -105,7 +105,7 @@ def _summed(values: Iterable[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(found) else None
 
 
-def _memory(timing: Timing, rank: int, facts: SubjectFacts) -> Memory:
+def _memory(options: ScalingOptions, timing: Timing, rank: int, facts: SubjectFacts) -> Memory:
     evidence = next(e for e in timing.record.evidence if e.rank == rank)
     return Memory(
         rank=rank,
@@ -113,7 +113,7 @@ def _memory(timing: Timing, rank: int, facts: SubjectFacts) -> Memory:
         allocated_mib=_measured(facts, "peak_allocated_mib"),
         reserved_mib=_measured(facts, "peak_reserved_mib"),
         process_mib=evidence.peak_memory_mib,
-        device_mib=_on_device(timing.record, evidence.device),
+        device_mib=_on_device(timing.record, evidence.device) if options.is_here(rank) else None,
     )
 
 
@@ -130,6 +130,8 @@ def _energy(options: ScalingOptions, laid: Laid, shape: Shape) -> Known:
     """Return the joules of one token, from the trial that ran for a while."""
     if not options.energy:
         return Known(reason="energy was not metered (--energy does)")
+    if not options.is_here(shape.world - 1):
+        return Known(reason="ranks on other machines are not metered")
     timing = next(iter(laid.of("energy", shape).values()), None)
     if timing is None:
         return Known(reason=laid.why_not("energy", shape))

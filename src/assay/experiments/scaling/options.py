@@ -36,6 +36,7 @@ class ScalingOptions(Value):
     mode: Mode = "strong"
     ranks_param: str | None = Field(default=None, description="Of strong scaling: the parameter that ranks share out.")
     devices: tuple[str, ...] = Field(min_length=1)
+    local_ranks: int | None = Field(default=None, ge=1, description="On this machine; null: all of them.")
     isolation: Isolation = "full"
     repeat: int = Field(default=1, ge=1, description="All shapes again so often; intervals are over the repeats.")
     warmup_runs: int = Field(default=3, ge=0)
@@ -55,6 +56,15 @@ class ScalingOptions(Value):
     def is_attention(self) -> bool:
         """Whether it is dilated attention, whose sequence is shared out and whose communication is known."""
         return self.subject.workload == ATTENTION
+
+    def is_here(self, rank: int) -> bool:
+        """Return whether a rank lives on this machine, where sensors are read."""
+        return self.local_ranks is None or rank < self.local_ranks
+
+    @property
+    def crowd(self) -> int:
+        """The most ranks that are on this machine at once."""
+        return min(max(self.worlds), self.local_ranks or max(self.worlds))
 
     @property
     def kind(self) -> str:

@@ -161,6 +161,13 @@ def communication_tables(options: ScalingOptions, found: Analysis) -> list[Eleme
     ]
 
 
+def sharing(options: ScalingOptions) -> str:
+    """Say how many ranks share how many devices."""
+    there = len(options.devices)
+    one, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")
+    return f"{options.crowd} ranks share {there} {one if there == 1 else several}"
+
+
 def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the gate's answer, what was skipped, and what crowds the cores."""
     said: list[Element] = []
@@ -168,11 +175,8 @@ def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
     if answer is not None:
         said.append(Text(text=answer.sentence, tone=TONES[answer.verdict]))
     said += [Text(text=f"Skipped: {sentence}") for sentence in sentences(skipped(options))]
-    most = max(options.worlds)
-    if most > len(options.devices):
-        what, several = ("GPU", "GPUs") if options.kind == "cuda" else ("group of cores", "groups of cores")
-        there = f"{len(options.devices)} {what if len(options.devices) == 1 else several}"
-        said.append(Text(text=f"{most} ranks share {there}: efficiency counts ranks, not devices.", tone="unsure"))
+    if options.crowd > len(options.devices):
+        said.append(Text(text=f"{sharing(options)}: efficiency counts ranks, not devices.", tone="unsure"))
     if options.link is None and options.is_attention and found.scaled:
         said.append(Text(text="Nothing was predicted before it was measured, as no --link says what transfers take."))
     return said
