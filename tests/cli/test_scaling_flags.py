@@ -191,3 +191,17 @@ def test_a_plan_is_run_again_as_it_was(capsys: pytest.CaptureFixture[str], workp
     (workplace / "mine.yaml").write_text("nproc: 2\nseq-lengths: [1024]\nring_sizes: [2]\nquick: 2\n")
     assert main(["scaling", "run", "--options", "mine.yaml", "--dry-run"]) == 0
     assert "First block: repeat-1-n1024-alone (1024 tokens, 1 rank, and its share of rings)" in capsys.readouterr().out
+
+
+def test_a_gate_with_nothing_to_judge_is_refused_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scaling", "run", "--device", "cpu", "--nproc", "2", "--ring-sizes", "3", "--dry-run"]
+    assert main([*words, "--min-efficiency", "0.7"]) == 2
+    said = capsys.readouterr().err
+    assert "--min-efficiency has nothing to judge" in said
+    assert "Rings of 3 over 2 ranks: larger than the world of 2." in said
+    assert main(words) == 0
+
+
+def test_results_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scaling", "analyse", "here", "--results-dir", "there"]) == 2
+    assert "mean the same; say one of the two" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_a_precision_is_a_percentage_or_a_fraction(text: str, value: float) -> N
 
 @pytest.mark.parametrize("text", ["0", "0%", "1", "100%", "-1%", "150%", "nan", "inf"])
 def test_a_precision_out_of_range_says_what_the_range_is(text: str) -> None:
-    with pytest.raises(BadInput, match=r"write 5% or 0\.05"):
+    with pytest.raises(BadInput, match=r"between 0 and 1, or 0% and 100%"):
         parse_fraction(text)
 
 
@@ -181,3 +181,8 @@ def test_a_time_that_is_not_finite_is_still_written() -> None:
 )
 def test_a_span_is_written_in_two_units_at_most(seconds: float, text: str) -> None:
     assert format_span(seconds) == text
+
+
+def test_a_percentage_without_its_sign_is_shown_with_it() -> None:
+    with pytest.raises(BadInput, match=r"for 70 percent write 70% or 0\.7"):
+        parse_fraction("70")

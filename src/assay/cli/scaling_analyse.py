@@ -26,7 +26,7 @@ WIDTH = 110
 
 
 @verb("analyse")
-@click.argument("results", type=click.Path(path_type=Path), default="runs/latest")
+@click.argument("results", type=click.Path(path_type=Path), required=False)
 @click.option("--results-dir", type=click.Path(path_type=Path), help="The same as RESULTS.")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Where the files go.  [default: RESULTS]")
 @click.option("--min-efficiency", "least", type=Fraction(), help="Exit with 1 where a shape surely has less.")
@@ -38,10 +38,10 @@ WIDTH = 110
     help="What the gate does where it cannot be told.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-def command(results: Path, results_dir: Path | None, **given: Any) -> int:
+def command(results: Path | None, results_dir: Path | None, **given: Any) -> int:
     """Draw and judge results of `assay scaling run`, or of the older tool.
 
-    RESULTS is a run folder, a folder of runs, a latest.json, or a folder of such JSON files.
+    RESULTS is a run folder, a folder of runs, a latest.json, or a folder of such JSON files; by default runs/latest.
 
     \b
     assay scaling analyse runs/latest
@@ -56,7 +56,9 @@ def command(results: Path, results_dir: Path | None, **given: Any) -> int:
 
     if given["unsure"] == "fail" and given["least"] is None:
         raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
-    path = results_dir or results
+    if results is not None and results_dir is not None:
+        raise BadInput(f"RESULTS ({results}) and --results-dir ({results_dir}) mean the same; say one of the two.")
+    path = results_dir or results or Path("runs/latest")
     sources = read(path)
     least = given["least"] or ENOUGH
     found, drawn = findings(sources, least), figures(sources.rows)

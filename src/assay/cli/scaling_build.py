@@ -52,6 +52,7 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
     from assay.experiments.scaling.options import ScalingOptions
     from assay.experiments.scaling.problem import check
     from assay.experiments.scaling.rates import yardstick
+    from assay.experiments.scaling.shapes import sentences, shapes, skipped
     from assay.isolation.allot import parse_level
     from assay.worker.rendezvous import Torchrun
 
@@ -88,6 +89,9 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
         seed=given["seed"],
     )
     check(options)
+    if options.min_efficiency is not None and not shapes(options):
+        why = " ".join(sentences(skipped(options))) or "One rank is all there is; --nproc 2 asks for more."
+        raise BadInput(f"--min-efficiency has nothing to judge: nothing is measured with more than one rank. {why}")
     return options
 
 

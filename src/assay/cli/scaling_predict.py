@@ -128,8 +128,9 @@ def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
     verdicts = {finding.verdict for finding in asked}
     verdict = "no" if "no" in verdicts else "unsure" if "unsure" in verdicts else "yes"
     told = [finding.claim for finding in asked if finding.verdict == verdict]
-    said = {"yes": "it is so", "no": "it is not so", "unsure": "unsure"}[verdict]
-    click.echo(f"Gate: {said}: {'; '.join(told)}.", err=True)
+    said = {"yes": "it is so", "no": "it is not so", "unsure": "it cannot be told whether this is so"}[verdict]
+    lets = "; that passes, and --unsure fail would not let it" if verdict == "unsure" and not fail_unsure else ""
+    click.echo(f"Gate: {said}: {'; '.join(told)}{lets}.", err=True)
     return 1 if verdict == "no" or (verdict == "unsure" and fail_unsure) else code
 
 

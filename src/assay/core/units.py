@@ -54,7 +54,8 @@ def parse_fraction(text: str) -> float:
     except ValueError:
         raise BadInput(f"{text!r} is not a percentage; write 1% or 0.01.") from None
     if not 0 < value < 1:
-        raise BadInput(f"{text!r} is out of range; for five percent write 5% or 0.05.")
+        meant = f"; for {body} percent write {body}% or {value / 100:g}" if 1 <= value < 100 else ""
+        raise BadInput(f"{text!r} is out of range: it lies between 0 and 1, or 0% and 100%{meant}.")
     return value
 
 

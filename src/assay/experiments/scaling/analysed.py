@@ -55,7 +55,9 @@ def headline(rows: Sequence[Row], each: Sequence[Judged], least: float) -> str:
 def _counted(each: Sequence[Judged], least: float) -> str:
     """Say how many are efficient enough, are not, and cannot be told."""
     yes, no, unsure = (sum(one.verdict == verdict for one in each) for verdict in ("yes", "no", "unsure"))
-    told = [f"{yes or 'none'} {'is' if yes == 1 else 'are'} at least {whole(least)} efficient"]
+    told = [
+        f"{yes or 'none'} {'is' if yes == 1 else 'are'} {'' if yes else 'surely '}at least {whole(least)} efficient"
+    ]
     told += [f"{no} {'is' if no == 1 else 'are'} not"] if no else []
     told += [f"of {unsure} it cannot be told"] if unsure else []
     return ", ".join(told)

@@ -140,7 +140,7 @@ def _lines(
     if not points:
         return None
     spans = [span for line in points.values() for span in line.values()]
-    banded = any(span.low is not None for span in spans)
+    banded = any(span.low is not None and span.low != span.high for span in spans)
     drawn = [_line(label, line) for label, line in points.items()]
     worlds = sorted({row.world for row in rows})
     if against_one:

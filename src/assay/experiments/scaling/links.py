@@ -21,7 +21,7 @@ UNCERTAINTY = 0.2
 
 _PREFIXES = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 _NUMBER = r"[0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?"
-_SPEED = re.compile(rf"({_NUMBER}) ?([kMGT]?)(i?)(B|b|bit)/s")
+_SPEED = re.compile(rf"({_NUMBER}) ?([kMGT]?)(i?)(B|bit)/s")
 _SECONDS = re.compile(rf"{_NUMBER} ?(?:ns|us|µs|μs|ms|s)")
 FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S = 1e15, 1e3
 """Beyond these no link of a GPU is; a number there is a slip of the finger."""

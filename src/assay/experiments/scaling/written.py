@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from assay.core.units import format_time, significant
 from assay.experiments.scaling.numbers import Known
+from assay.experiments.wide import tells_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-TELLS_NOTHING = 100.0
-"""An interval whose ends are further apart than this many times is of no use to a reader."""
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
@@ -30,7 +28,7 @@ def interval(known: Known, write: Callable[[float], str]) -> str:
     if known.ends is None or known.value is None:
         return ""
     low, high = known.ends
-    if low > 0 and high > TELLS_NOTHING * low:
+    if low > 0 and tells_nothing(low, high):
         return " (or any)"
     return f" ({write(low)} – {write(high)})"
 
@@ -107,7 +105,9 @@ def times(known: Known) -> str:
     if known.value is None:
         return "–"
     said = f"{known.value:.2f}×"
-    return said if known.ends is None else f"{said} ({known.ends[0]:.2f} – {known.ends[1]:.2f}×)"
+    if known.ends is None:
+        return said
+    return f"{said} (or any)" if tells_nothing(*known.ends) else f"{said} ({known.ends[0]:.2f} – {known.ends[1]:.2f}×)"
 
 
 def share(known: Known) -> str:
@@ -115,5 +115,7 @@ def share(known: Known) -> str:
     if known.value is None:
         return "–"
     said = f"{_whole(100 * known.value)} %"
-    low_high = [] if known.ends is None else [_whole(100 * end) for end in known.ends]
-    return f"{said} ({' – '.join(low_high)} %)" if low_high else said
+    if known.ends is None:
+        return said
+    low, high = (_whole(100 * end) for end in known.ends)
+    return f"{said} (or any)" if tells_nothing(*known.ends) else f"{said} ({low} – {high} %)"
