@@ -100,7 +100,7 @@ def test_the_gate_says_no_only_by_an_interval(assay: Assay, workplace: Path) -> 
         "--warmup_runs",
         0,
     )
-    sure = (*run, "--repeat", 1, "--benchmark_runs", 10)
+    sure = (*run, "--repeat", 1, "--benchmark_runs", 30)
     no = assay(*sure, "--min-efficiency", "0.7")
     assert no.code == 1, no.err
     assert "Gate: Below an efficiency of at least 70%" in no.err
