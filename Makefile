@@ -12,7 +12,7 @@ demo: $(VENV)/.run   ## Does side by side change what is measured, and what is p
 	$(BIN)/assay contention run --quick
 
 test: $(VENV)/.dev   ## Run the test suite.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.dev  ## Style, types, who may import whom, spelling.
 	$(BIN)/ruff check .
