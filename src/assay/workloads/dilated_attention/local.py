@@ -41,8 +41,8 @@ def dilated_attention(
         key_padding_mask: True for keys that nobody sees, (batch, sequence).
         detached_weights: Hold the weights of branches constant in the backward pass, as torchscale does: not exact.
         dropout: Refused unless it is 0.
-        backend: ``math``, ``flash``, ``cudnn``, or ``triton``: one kernel of ours for all branches. ``auto``: on a GPU, in
-            half precision, the fastest that is right, raced when a shape is first seen, which takes some seconds.
+        backend: ``math``, ``flash``, ``cudnn``, or ``triton``: one kernel of ours for all branches. ``auto``: on a GPU,
+            in half precision, the fastest that is right, raced when a shape is first seen, which takes some seconds.
     """
     options = Options(
         segment_lengths, dilation_rates, causal, offset, key_padding_mask, detached_weights, dropout, backend
