@@ -178,7 +178,9 @@ def test_a_rule_that_a_shape_breaks_is_said_before_anything_is_started(changes: 
 
 
 def test_a_ring_that_is_skipped_breaks_no_rule() -> None:
-    check(options(worlds=(2,), rings=(2, 3)))
+    asked = options(worlds=(2,), rings=(2, 3))
+    check(asked)
+    assert {shape.ring for shape in shapes(asked)} == {2}
 
 
 def test_another_workload_is_scaled_by_calls_or_by_a_parameter_that_ranks_share_out() -> None:

@@ -138,6 +138,7 @@ def test_the_guardian_cancels_the_job_of_a_command_that_was_killed(
     slurm.until_empty()
     tell(f"in the queue: {slurm.queue()}; the guardian was there")
     wait_for(lambda: leases(assay_home) == [])
+    assert slurm.queue() == []
 
 
 def test_reap_cancels_the_job_of_a_command_that_was_killed_with_its_guardian(
