@@ -22,7 +22,7 @@ from assay.store.runs import Busy, RunFolder
 from assay.worker.rendezvous import Torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from assay.core.values import Value
     from assay.experiments.base import Experiment
@@ -31,44 +31,24 @@ if TYPE_CHECKING:
     from assay.runner import Result
 
 
-def begin(
+def as_told(
     experiment: Experiment[Any],
     options: Value,
     machine: Machine,
-    *,
     seed: int,
-    output_dir: Path,
-    as_json: bool,
-    monitor: bool = True,
-    monitor_interval_s: float | None = None,
+    given: Mapping[str, Any],
+    *,
+    kept: bool = True,
+    afterwards: Callable[[Path, int], int] | None = None,
 ) -> int:
-    """Start a new run in a folder of its own; return the exit code. Ranks of a torchrun other than 0 serve it."""
+    """Start a new run where, shown how and watched as the flags that measuring verbs share say; return the exit code.
+
+    Ranks of a torchrun other than 0 serve it. ``afterwards`` is given the run folder and the exit code so far, and has
+    the last word. ``kept`` is false for a folder that nobody will find afterwards.
+    """
     place = Torchrun.found()
     if place is not None and place.rank > 0:
         return serve(place, machine)
-    folder = created(
-        experiment,
-        options,
-        machine,
-        seed=seed,
-        output_dir=output_dir,
-        monitor=monitor,
-        monitor_interval_s=monitor_interval_s,
-    )
-    return go_on(experiment, folder, machine, as_json=as_json)
-
-
-def created(
-    experiment: Experiment[Any],
-    options: Value,
-    machine: Machine,
-    *,
-    seed: int,
-    output_dir: Path,
-    monitor: bool,
-    monitor_interval_s: float | None,
-) -> RunFolder:
-    """Return a new run folder, with the plan in it."""
     home()
     plan = Plan(
         experiment=experiment.name,
@@ -77,24 +57,12 @@ def created(
         versions=machine.versions,
         cwd=str(Path.cwd()),
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        monitor=monitor,
-        monitor_interval_s=monitor_interval_s,
-    )
-    return RunFolder.create(output_dir.absolute(), plan, machine)
-
-
-def as_told(experiment: Experiment[Any], options: Value, machine: Machine, seed: int, given: Mapping[str, Any]) -> int:
-    """Start a new run where, shown how and watched as the flags that all measuring verbs have say."""
-    return begin(
-        experiment,
-        options,
-        machine,
-        seed=seed,
-        output_dir=given["output_dir"],
-        as_json=given["as_json"],
         monitor=given["monitor"],
         monitor_interval_s=given["monitor_interval"],
     )
+    folder = RunFolder.create(given["output_dir"].absolute(), plan, machine)
+    code = go_on(experiment, folder, machine, as_json=given["as_json"], kept=kept)
+    return code if afterwards is None else afterwards(folder.path, code)
 
 
 def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, as_json: bool, kept: bool = True) -> int:

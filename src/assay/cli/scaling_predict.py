@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay scaling predict --gpus-count 8,64,512 --link nvlink4
     assay scaling predict --seq-lengths 65536 --gpus-count 16 --link 5us:100GB/s
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import dry_run, options_file
+    from assay.cli import dry_run, measure, options_file
     from assay.experiments.scaling_prediction import EXPERIMENT
     from assay.machine.detect import detect
 
@@ -92,30 +93,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     options = given["options"] if "options" in given else build(given, machine)
     if given["dry_run"]:
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-    return measured(options, machine, given)
-
-
-def measured(options: PredictionOptions, machine: Machine, given: dict[str, Any]) -> int:
-    """Measure the shares, show what they predict, and ask the gate; return the exit code."""
-    from assay.cli import measure
-    from assay.experiments.scaling_prediction import EXPERIMENT
-    from assay.launch.agent import serve
-    from assay.worker.rendezvous import Torchrun
-
-    place = Torchrun.found()
-    if place is not None and place.rank > 0:
-        return serve(place, machine)
-    folder = measure.created(
-        EXPERIMENT,
-        options,
-        machine,
-        seed=options.seed,
-        output_dir=given["output_dir"],
-        monitor=given["monitor"],
-        monitor_interval_s=given["monitor_interval"],
-    )
-    code = measure.go_on(EXPERIMENT, folder, machine, as_json=given["as_json"])
-    return code if given["min_efficiency"] is None else gated(folder.path, code, fail_unsure=given["unsure"] == "fail")
+    gate = None if given["min_efficiency"] is None else partial(gated, fail_unsure=given["unsure"] == "fail")
+    return measure.as_told(EXPERIMENT, options, machine, options.seed, given, afterwards=gate)
 
 
 def gated(run: Path, code: int, *, fail_unsure: bool) -> int:

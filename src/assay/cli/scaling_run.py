@@ -108,26 +108,17 @@ def measured(options: ScalingOptions, machine: Machine, given: dict[str, Any]) -
     """Measure, show, leave the older file beside the runs, and ask the gate; return the exit code."""
     from assay.cli import measure
     from assay.experiments.scaling import EXPERIMENT
-    from assay.launch.agent import serve
-    from assay.worker.rendezvous import Torchrun
 
-    place = Torchrun.found()
-    if place is not None and place.rank > 0:
-        return serve(place, machine)
+    saved = not given["no_save"]
+
+    def afterwards(run: Path, code: int) -> int:
+        if saved:
+            leave_latest(run, run.parent)
+        return gated(run, code, fail_unsure=given["unsure"] == "fail")
+
     with parent_of(given) as parent:
-        folder = measure.created(
-            EXPERIMENT,
-            options,
-            machine,
-            seed=options.seed,
-            output_dir=parent,
-            monitor=given["monitor"],
-            monitor_interval_s=given["monitor_interval"],
-        )
-        code = measure.go_on(EXPERIMENT, folder, machine, as_json=given["as_json"], kept=not given["no_save"])
-        if not given["no_save"]:
-            leave_latest(folder.path, parent)
-        return gated(folder.path, code, fail_unsure=given["unsure"] == "fail")
+        told = {**given, "output_dir": parent}
+        return measure.as_told(EXPERIMENT, options, machine, options.seed, told, kept=saved, afterwards=afterwards)
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from assay.experiments.contention.retime import RETIMED
 from assay.experiments.contention.schedule import scheduled
 from assay.experiments.contention.warm import WARM
 from assay.launch.placing import placements_of
-from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, Remembered, World, options
+from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, World, options
+from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
 HOG = Aggressor(name="cpu", subject=Subject(workload="cpu_hog", impl="python"), place="host")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from assay.core.results import Evidence, GpuSeen, Meanwhile, Record, Series, Tun
 from assay.experiments.contention import EXPERIMENT
 from assay.experiments.contention.budget import trial_s
 from assay.experiments.contention.options import ContentionOptions
-from assay.store.records import Records
+from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -48,17 +47,6 @@ def options(**changes: Any) -> ContentionOptions:
         "tuning_s": 1.0,
     }
     return ContentionOptions.model_validate({**told, **changes})
-
-
-class Remembered(Records):
-    """Records whose samples are in memory."""
-
-    def __init__(self, records: list[Record], kept: dict[str, Samples]) -> None:
-        super().__init__(records, Path())
-        self._kept = kept
-
-    def samples(self, series: Series) -> Samples:
-        return self._kept[series.file]
 
 
 @dataclass

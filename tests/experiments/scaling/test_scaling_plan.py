@@ -16,7 +16,8 @@ from assay.experiments.scaling.options import Beyond
 from assay.experiments.scaling.plan import blocks, planned
 from assay.experiments.scaling.problem import check
 from assay.experiments.scaling.shapes import Shape, sentences, shapes, skipped, words
-from tests.experiments.scaling.worlds import ATTENTION, FOUR_CORES, GEMM, Remembered, World, options, trial_of
+from tests.experiments.remembered import Remembered
+from tests.experiments.scaling.worlds import ATTENTION, FOUR_CORES, GEMM, World, options, trial_of
 
 sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 16]), min_size=1, max_size=4, unique=True).map(tuple)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from assay.experiments.scaling.options import ScalingOptions
 from assay.experiments.scaling.plan import planned
 from assay.experiments.scaling.problem import costs_of, sends
 from assay.stats.summary import summarise
-from assay.store.records import Records
+from tests.experiments.remembered import Remembered
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -56,17 +55,6 @@ def options(**changes: Any) -> ScalingOptions:
         "benchmark_runs": 10,
     }
     return ScalingOptions.model_validate({**told, **changes})
-
-
-class Remembered(Records):
-    """Records whose samples are in memory."""
-
-    def __init__(self, records: list[Record], kept: dict[str, Samples]) -> None:
-        super().__init__(records, Path())
-        self._kept = kept
-
-    def samples(self, series: Series) -> Samples:
-        return self._kept[series.file]
 
 
 @dataclass
