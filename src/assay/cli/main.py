@@ -22,12 +22,14 @@ VERBS: Verbs = {
     "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
     "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
     "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
+    "power": ("assay.cli.power:command", "How do watts shape performance, and how unequal are GPUs?"),
     "reap": ("assay.cli.reap:command", "Undo whatever a run that died left behind."),
     "report": ("assay.cli.report:command", "Draw the report of a run, or of a recording, again."),
     "resume": ("assay.cli.resume:command", "Go on with a run that was stopped or failed."),
     "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
     "scaling": ("assay.cli.scaling:command", "What do more GPUs buy, and what does communication cost?"),
     "time": ("assay.cli.time:command", "How long a function takes, or which of several is faster."),
+    "trace": ("assay.cli.trace:command", "Every kernel of a workload over time, with clocks, watts and counters."),
 }
 
 

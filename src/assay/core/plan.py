@@ -125,7 +125,13 @@ class Role(Value):
 
 
 class Method(Value):
-    """How samples are taken. Given counts are obeyed exactly; otherwise it ends within the duration once precise."""
+    """How samples are taken. Given counts are obeyed exactly; otherwise it ends within the duration once precise.
+
+    ``continuous`` is for power: calls follow one another without a pause for the whole share of the duration, each with
+    its own start (``start_us``, since the start of its series), so that watts can be laid over calls.
+    """
+
+    LATER = frozenset({"continuous", "duty", "settle_s"})
 
     duration_s: float = Field(gt=0)
     warmup_runs: int | None = Field(default=None, ge=0)
@@ -133,6 +139,23 @@ class Method(Value):
     precision: float = Field(default=0.01, gt=0, lt=1)
     cache: Cache | None = Field(default=None, description="Null: cold on a GPU, as the calls leave it on a CPU.")
     timeout_s: float = Field(default=120.0, gt=0)
+    continuous: bool = False
+    duty: float = Field(default=1.0, gt=0, le=1, description="Of continuous calls: the share of the time they fill.")
+    settle_s: float | None = Field(
+        default=None, gt=0, description="All run untimed first, until clocks and heat are steady, at most so long."
+    )
+
+    @model_validator(mode="after")
+    def _continuous_calls_are_not_counted(self) -> Self:
+        if self.continuous and self.benchmark_runs is not None:
+            raise ValueError("continuous calls are timed for a duration, and not counted")
+        if self.duty < 1 and not self.continuous:
+            raise ValueError("a duty is of continuous calls")
+        return self
+
+
+POWER_LIMIT_W, SM_MHZ = "power_limit_w", "sm_mhz"
+"""Settings of a trial that change the GPUs of its timed roles, each held by a lease for as long as the trial lasts."""
 
 
 class Trial(Value):

@@ -199,6 +199,20 @@ class GpuSeen(Value):
     throttled_s: float | None = Field(default=None, description="Held back by power, heat or a brake.")
     throttle_share: dict[str, float] = Field(default_factory=dict)
     pcie_mb_per_s: float | None = Field(default=None, description="Both ways together.")
+    temperature_mean_c: float | None = None
+    sm_mhz_mean: float | None = None
+    energy: Estimate | None = Field(default=None, description="Of this GPU while the trial was timed; null: not told.")
+    energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
+
+
+class Settled(Value):
+    """How a trial waited, under load, until clocks and heat were steady before anything was timed."""
+
+    waited_s: float
+    steady: bool = Field(description="False: the time allowed was up first.")
+    temperature_c: dict[str, float] = Field(default_factory=dict, description="By GPU UUID, at the end.")
+    drift_c: dict[str, float] = Field(default_factory=dict, description="By UUID, in °C a minute.")
+    note: str | None = Field(default=None, description="What was not steady, or what could not be read.")
 
 
 class Meanwhile(Value):
@@ -260,6 +274,7 @@ class Record(Value):
     energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
     meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
+    settled: Settled | None = Field(default=None, description="Null where steadiness was not waited for.")
     disturbed: tuple[str, ...] = Field(
         default=(), description="By what, beyond what a measurement bears; empty: by nothing that was seen."
     )

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 BUILT_IN = {
     "contention": "assay.experiments.contention:EXPERIMENT",
     "matrix": "assay.experiments.matrix:EXPERIMENT",
+    "power": "assay.experiments.power.characterize:EXPERIMENT",
+    "power_sweep": "assay.experiments.power.sweep:EXPERIMENT",
     "run": "assay.experiments.run:EXPERIMENT",
     "scaling": "assay.experiments.scaling:EXPERIMENT",
     "scaling_prediction": "assay.experiments.scaling_prediction:EXPERIMENT",
