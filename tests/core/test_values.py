@@ -226,6 +226,9 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "precision": 0.02,
             "cache": "warm",
             "timeout_s": 1.0,
+            "continuous": True,
+            "duty": 0.5,
+            "settle_s": 30.0,
         },
         Role: {
             "name": "x",
