@@ -28,6 +28,7 @@ from assay.experiments.base import LeavesFiles
 from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
+from assay.timing.lanes import START_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,6 +183,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         energy_note=seen.energy_note,
         sensors=seen.sensors,
         meanwhile=seen.meanwhile,
+        settled=outcome.settled,
         disturbed=(*said, *complaints),
         status=outcome.status,
         reason=outcome.reason,
@@ -206,9 +208,15 @@ def floor_notes(raw: list[RawSeries]) -> list[str]:
 
 
 def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
-    """Return what the samples say, a summary per role, subject and quantity; of ranks, the slowest counts."""
+    """Return what the samples say, a summary per role, subject and quantity; of ranks, the slowest counts.
+
+    When calls began, and what loads did, is kept and not summarised.
+    """
     grouped: dict[tuple[str, int, str], dict[int, list[RawSeries]]] = defaultdict(lambda: defaultdict(list))
+    timed = {role.name for role in trial.roles if role.duty == "timed"}
     for part in raw:
+        if part.quantity == START_US or part.role not in timed:
+            continue
         grouped[part.role, part.subject, part.quantity][part.restart].append(part)
     commands = {role.name: role.subjects[0].command is not None for role in trial.roles}
     return tuple(

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.joules.recorded import energy_of_gpus, energy_of_packages, gpu_readings, merged
+from assay.joules.recorded import energy_of_gpus, energy_of_packages, gpu_readings, merged, spent_by_gpu
 from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
 from tests.monitor.pacing import S, header
 
 if TYPE_CHECKING:
+    from assay.joules.recorded import Told, Windows
     from assay.monitor.lines import Line
 
 GPUS = {0: "GPU-of-nobody"}
@@ -31,8 +32,12 @@ def watched(watts: float, lasting_s: float, *, back_at_s: float | None = None) -
     return lines
 
 
+def energy(lines: list[Line], windows: Windows) -> Told:
+    return energy_of_gpus(spent_by_gpu(lines, GPUS, windows, "1").values())
+
+
 def test_a_windows_energy_is_told_with_an_interval_and_how() -> None:
-    told = energy_of_gpus(watched(500.0, 12.0), GPUS, [(3 * S, 9 * S)], "1")
+    told = energy(watched(500.0, 12.0), [(3 * S, 9 * S)])
     assert told.energy is not None
     assert told.energy.value == pytest.approx(3000.0, rel=0.02)
     assert told.energy.low is not None
@@ -43,25 +48,25 @@ def test_a_windows_energy_is_told_with_an_interval_and_how() -> None:
 
 def test_several_windows_add_up_and_one_that_cannot_be_told_refuses_all() -> None:
     lines = watched(300.0, 20.0)
-    told = energy_of_gpus(lines, GPUS, [(2 * S, 6 * S), (10 * S, 16 * S)], "1")
+    told = energy(lines, [(2 * S, 6 * S), (10 * S, 16 * S)])
     assert told.energy is not None
     assert told.energy.value == pytest.approx(3000.0, rel=0.02)
-    short = energy_of_gpus(lines, GPUS, [(2 * S, 6 * S), (10 * S, 10 * S + 30_000_000)], "1")
+    short = energy(lines, [(2 * S, 6 * S), (10 * S, 10 * S + 30_000_000)])
     assert short.energy is None
     assert short.note is not None
     assert "too short" in short.note
 
 
 def test_a_counter_that_went_back_is_refused_with_the_reason() -> None:
-    told = energy_of_gpus(watched(300.0, 12.0, back_at_s=5.0), GPUS, [(2 * S, 9 * S)], "1")
+    told = energy(watched(300.0, 12.0, back_at_s=5.0), [(2 * S, 9 * S)])
     assert told.energy is None
     assert told.note is not None
     assert "went back" in told.note
 
 
 def test_without_readings_or_windows_nothing_is_told() -> None:
-    assert energy_of_gpus([header(gpus=1)], GPUS, [(0, S)], "1").energy is None
-    assert energy_of_gpus(watched(1.0, 3.0), GPUS, [], "1").note == "nothing was timed"
+    assert energy([header(gpus=1)], [(0, S)]).energy is None
+    assert energy(watched(1.0, 3.0), []).note == "nothing was timed"
     assert gpu_readings(watched(1.0, 1.0), 1) == []
 
 

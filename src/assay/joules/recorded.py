@@ -18,7 +18,7 @@ from assay.joules.windows import window_energy
 from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,19 +47,32 @@ class Told:
     note: str | None
 
 
-def energy_of_gpus(lines: Sequence[Line], gpus: dict[int, str], windows: Windows, driver: str) -> Told:
-    """Return what GPUs, their UUIDs by number, spent in some windows together."""
-    parts: list[WindowEnergy] = []
-    assumed = False
+@dataclass(frozen=True)
+class Spent:
+    """What one GPU spent in some windows; ``assumed``: how its sensor sees was not looked at."""
+
+    parts: tuple[WindowEnergy, ...]
+    assumed: bool
+
+
+def spent_by_gpu(lines: Sequence[Line], gpus: dict[int, str], windows: Windows, driver: str) -> dict[int, Spent]:
+    """Return what each of some GPUs, their UUIDs by number, spent in some windows."""
+    found: dict[int, Spent] = {}
     for gpu, uuid in gpus.items():
         model = kept_model(uuid, driver)
-        assumed = assumed or model is None
         readings = gpu_readings(lines, gpu)
-        parts += [window_energy(readings, *window, model or ASSUMED, precision=PRECISION) for window in windows]
+        parts = [window_energy(readings, *window, model or ASSUMED, precision=PRECISION) for window in windows]
+        found[gpu] = Spent(tuple(parts), model is None)
+    return found
+
+
+def energy_of_gpus(spent: Iterable[Spent]) -> Told:
+    """Return what GPUs spent together."""
+    known = list(spent)
     note = "of the GPU, and of nothing else in the machine"
-    if assumed:
+    if any(each.assumed for each in known):
         note += "; how its sensor sees was not looked at (assay.energy does so), so that the interval is wide"
-    return summed(parts, note)
+    return summed([part for each in known for part in each.parts], note)
 
 
 def energy_of_packages(lines: Sequence[Line], windows: Windows) -> Told:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
-from assay.core.results import Evidence, Tuning
+from assay.core.results import Evidence, Settled, Tuning
 from assay.launch.cause import by_cause
 from assay.launch.handle import Answer, Failure, gather
 from assay.worker import protocol as say
@@ -77,6 +77,7 @@ class Crew:
         self.series: list[RawSeries] = []
         self.tunings: list[Tuning] = []
         self.evidence: list[Evidence] = []
+        self.settled: list[Settled] = []
         self.traces: dict[tuple[str, int], bytes] = {}
         self.notes: list[str] = []
 

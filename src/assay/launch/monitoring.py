@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from assay.core.durable import friendly_os_errors
 from assay.core.errors import AssayError
 from assay.isolation.targets import targets
-from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged
+from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged, spent_by_gpu
 from assay.launch.placing import placements_of
 from assay.monitor.choice import watched
 from assay.monitor.meanwhile import meanwhile
@@ -22,12 +22,12 @@ from assay.monitor.reading import read_window
 from assay.monitor.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from assay.core.plan import Trial
     from assay.core.results import Estimate, Meanwhile
-    from assay.joules.recorded import Windows
+    from assay.joules.recorded import Spent, Windows
     from assay.launch.outcome import Outcome
     from assay.machine.model import Machine
     from assay.monitor.lines import Line
@@ -109,7 +109,7 @@ class Monitoring:
         last_end_ns, self._last_end_ns = self._last_end_ns, outcome.end_ns
         if self.recording is None:
             return Seen(note=self._trouble)
-        timed = merged([(s.start_ns, s.end_ns) for s in outcome.series])
+        timed = timed_windows(trial, outcome)
         try:
             self.recording.span(named(trial), outcome.start_ns, outcome.end_ns)
             for start_ns, end_ns in timed:
@@ -126,22 +126,38 @@ class Monitoring:
         gpus = gpus_of(self.machine, trial)
         setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * UNTOUCHED_SHARE)
         before = max(outcome.start_ns, last_end_ns + SETTLED_NS), outcome.start_ns + setup_ns
-        told = self._energy(lines, gpus, timed)
+        spent = spent_by_gpu(lines, gpus, timed, self.machine.driver or "unknown")
+        told = energy_of_gpus(spent.values()) if gpus else energy_of_packages(lines, timed)
         if told.energy is None and timed:
-            whole = self._energy(lines, gpus, [(outcome.start_ns, outcome.end_ns)])
+            whole = self._whole(lines, gpus, (outcome.start_ns, outcome.end_ns))
             if whole.energy is not None:
                 told = Told(whole.energy, f"of the whole trial, start-up included ({told.note}); {whole.note}")
+        seen = meanwhile(lines, timed, before if before[1] > before[0] else None, gpus) if timed else None
         return Seen(
             sensors=self._files[-1],
-            meanwhile=meanwhile(lines, timed, before if before[1] > before[0] else None, gpus) if timed else None,
+            meanwhile=None if seen is None else with_energies(seen, spent),
             energy=told.energy,
             energy_note=told.note,
         )
 
-    def _energy(self, lines: Sequence[Line], gpus: dict[int, str], windows: Windows) -> Told:
+    def _whole(self, lines: Sequence[Line], gpus: dict[int, str], window: tuple[int, int]) -> Told:
+        """Return the energy of a whole trial."""
         if not gpus:
-            return energy_of_packages(lines, windows)
-        return energy_of_gpus(lines, gpus, windows, self.machine.driver or "unknown")
+            return energy_of_packages(lines, [window])
+        return energy_of_gpus(spent_by_gpu(lines, gpus, [window], self.machine.driver or "unknown").values())
+
+
+def with_energies(seen: Meanwhile, spent: Mapping[int, Spent]) -> Meanwhile:
+    """Return what was seen with the energy of each GPU while the trial was timed, or why it is not told."""
+    told = [(gpu, energy_of_gpus([spent[gpu.gpu]])) for gpu in seen.gpus]
+    energies = [gpu.model_copy(update={"energy": one.energy, "energy_note": one.note}) for gpu, one in told]
+    return seen.model_copy(update={"gpus": tuple(energies)})
+
+
+def timed_windows(trial: Trial, outcome: Outcome) -> Windows:
+    """Return from and until when roles were timed; what loads did before and after does not count."""
+    loads = {role.name for role in trial.roles if role.duty == "load"}
+    return merged([(s.start_ns, s.end_ns) for s in outcome.series if s.role not in loads])
 
 
 def named(trial: Trial) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from assay.core.results import Disturbance, Evidence, GpuMoment, Status, Tuning
+    from assay.core.results import Disturbance, Evidence, GpuMoment, Settled, Status, Tuning
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,4 @@ class Outcome:
     disturbance: Disturbance | None = None
     gpus_before: tuple[GpuMoment, ...] = ()
     gpus_after: tuple[GpuMoment, ...] = ()
+    settled: Settled | None = None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from assay.launch.handle import Answer, gather
 from assay.launch.loads import raise_load, release
-from assay.launch.outcome import RawSeries
+from assay.launch.samples import unpacked
+from assay.launch.settling import settle
 from assay.launch.tuning import tune
 from assay.timing.wall import MOST_SAMPLES
 from assay.worker import protocol as say
@@ -21,24 +22,34 @@ if TYPE_CHECKING:
     from assay.core.plan import Role
     from assay.launch.crew import Crew
     from assay.launch.handle import Answers, Handle
+    from assay.machine.model import Machine
 
 START_DELAY_NS = 50_000_000
 """A common start lies this far ahead, so that every worker has heard of it before it comes."""
 
 CALIBRATION_SAMPLES = 3
 TURNS = 10
+ONE_BY_ONE = "several ranks go in step, so that their calls are timed one by one and not continuously"
 
 
-def run(crew: Crew, share_s: float) -> None:
-    """Time the crew's roles as its trial says, each for its share, then let them tune; the loads are up meanwhile."""
+def run(crew: Crew, share_s: float, machine: Machine) -> None:
+    """Time the crew's roles as its trial says, each for its share, then let them tune; the loads are up meanwhile.
+
+    Where the trial asks for it, whoever is timed runs untimed first, until the machine's GPUs in use are steady.
+    """
     loads = crew.of(crew.loads)
+    if crew.trial.method.continuous and any(role.ranks > 1 for role in crew.timed):
+        crew.notes.append(ONE_BY_ONE)
     raise_load(crew, loads)
     if crew.trial.schedule == "together":
+        settle(crew, crew.timed, machine)
         _together(crew, share_s)
     elif crew.trial.schedule == "turns":
+        settle(crew, crew.timed, machine)
         _in_turns(crew, share_s)
     else:
         for role in crew.timed:
+            settle(crew, [role], machine)
             _one_role(crew, role, share_s / len(crew.timed))
     tune(crew, START_DELAY_NS)
     release(crew, loads)
@@ -55,6 +66,7 @@ def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> 
         precision=None if crew.trial.schedule == "turns" else method.precision,
         start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
         hold=hold,
+        duty=method.duty,
         seed=crew.trial.seed + 1000 * crew.restart + turn,
     )
 
@@ -71,7 +83,7 @@ def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool
         for handle in handles:
             answer = answers[handle.seat.key]
             if isinstance(answer, Answer) and isinstance(answer.message, say.BlockDone):
-                crew.series.extend(_unpacked(handle, answer.message, answer.payload))
+                crew.series.extend(unpacked(handle.seat, answer.message, answer.payload))
     crew.fail_on(answers)
     return answers
 
@@ -122,25 +134,3 @@ def _in_turns(crew: Crew, share_s: float) -> None:
         for role in crew.timed:
             order = _order(crew, share_s / (2 * turns), turn=turn)
             _take(crew, crew.of([role]), order.model_copy(update={"samples": 1}) if exact else order)
-
-
-def _unpacked(handle: Handle, done: say.BlockDone, payload: bytes) -> list[RawSeries]:
-    series: list[RawSeries] = []
-    offset = 0
-    for header in done.series:
-        end = offset + 8 * header.n
-        series.append(
-            RawSeries(
-                role=handle.seat.role.name,
-                rank=handle.seat.rank,
-                subject=header.subject,
-                restart=handle.seat.restart,
-                quantity=header.quantity,
-                calls_per_sample=header.calls_per_sample,
-                start_ns=done.start_ns,
-                end_ns=done.end_ns,
-                data=payload[offset:end],
-            )
-        )
-        offset = end
-    return series

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from assay.core.errors import MachineCannot
 from assay.launch import schedules
 from assay.launch.budget import Shares, share_out
 from assay.launch.cause import all_refused
 from assay.launch.crew import Crew, Errand, Trouble
-from assay.launch.handle import Answer, Seat
+from assay.launch.handle import Answer, Failure, Seat
 from assay.launch.outcome import Outcome
 from assay.launch.placing import Placing
 from assay.launch.ranks import free_port
+from assay.launch.samples import joined
+from assay.launch.settings import SettingRefused, Settings
+from assay.launch.settling import combined, gpus_of
 from assay.launch.tracing import trace
 from assay.launch.watch import Watch
+from assay.machine import nvidia
 from assay.worker import protocol as say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from assay.core.plan import Trial
+    from assay.core.results import Settled
     from assay.launch.crew import Starter
-    from assay.launch.outcome import RawSeries
     from assay.machine.model import Machine
 
 
@@ -38,9 +42,14 @@ class Launcher:
     machine: Machine
     starter: Starter
     elsewhere: Mapping[int, Machine] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
 
     def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
-        """Return what came of a trial; failures of workers are part of it, never raised."""
+        """Return what came of a trial; failures of workers are part of it, never raised.
+
+        Raises:
+            LeaseNotReleased: What the trial set on a GPU could not be undone, though it was measured.
+        """
         now = time.perf_counter_ns()
         outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
         placing = Placing(trial, self.machine, self.elsewhere)
@@ -52,10 +61,14 @@ class Launcher:
             return outcome
         try:
             outcome.gpus_before = watch.begin()
-            with parent_on(placing.kept_cpus):
+            held = self.settings.held(trial, self.machine, outcome.notes, elsewhere=bool(self.elsewhere))
+            with held, parent_on(placing.kept_cpus):
                 self._restarts(trial, attempt, placing, outcome)
+                self._make_sure_of_gpus(trial)
             outcome.disturbance, outcome.gpus_after = watch.end()
             outcome.notes.extend(f"meanwhile {complaint}" for complaint in outcome.disturbance.complaints)
+        except SettingRefused as refused:
+            outcome.status, outcome.reason = "refused", str(refused)
         except Trouble as trouble:
             first = trouble.failures[0]
             outcome.status = "refused" if all_refused(trouble.failures) else "failed"
@@ -65,8 +78,18 @@ class Launcher:
         outcome.series = joined(outcome.series)
         return outcome
 
+    def _make_sure_of_gpus(self, trial: Trial) -> None:
+        """Find out whether the GPUs of continuous calls are still there: what was read of a lost one is of no use."""
+        gpus = gpus_of(trial.roles, self.machine) if trial.method.continuous else {}
+        for uuid, device in gpus.items():
+            try:
+                nvidia.touch(uuid)
+            except MachineCannot as error:
+                raise Trouble((Failure(device, f"it was lost meanwhile: {str(error).rstrip('.')}"),), None) from None
+
     def _restarts(self, trial: Trial, attempt: int, placing: Placing, outcome: Outcome) -> None:
         shares: Shares | None = None
+        settled: list[Settled] = []
         restart = 0
         while shares is None or restart < shares.restarts:
             with Crew(trial, restart) as crew:
@@ -79,13 +102,15 @@ class Launcher:
                     )
                 shares = shares or shares_of(trial, setup_s=setup_s)
                 try:
-                    schedules.run(crew, shares.share_s)
+                    schedules.run(crew, shares.share_s, self.machine)
                     trace(crew)
                     crew.finish()
                 finally:
                     outcome.series.extend(crew.series)
                     outcome.tunings.extend(crew.tunings)
                     outcome.evidence.extend(crew.evidence)
+                    settled.extend(crew.settled)
+                    outcome.settled = combined(settled)
                     outcome.notes.extend(crew.notes)
                     outcome.traces.update(crew.named_traces)
             restart += 1
@@ -115,6 +140,7 @@ class Launcher:
                         cache=crew.trial.method.cache,
                         timeout_s=crew.trial.method.timeout_s,
                         counted=role.ranks > 1 or crew.trial.method.benchmark_runs is not None,
+                        continuous=crew.trial.method.continuous,
                         seed=crew.trial.seed,
                     )
                 )
@@ -143,14 +169,3 @@ def shares_of(trial: Trial, *, setup_s: float) -> Shares:
     if trial.method.benchmark_runs is not None:
         return Shares(trial.restarts, trial.method.duration_s / trial.restarts)
     return share_out(trial.method.duration_s, trial.restarts, setup_s)
-
-
-def joined(series: list[RawSeries]) -> list[RawSeries]:
-    """Put the stretches of one worker's quantity together in the order they were taken."""
-    stretches: dict[tuple[str, int, int, int, str], list[RawSeries]] = defaultdict(list)
-    for part in series:
-        stretches[part.role, part.rank, part.subject, part.restart, part.quantity].append(part)
-    return [
-        replace(parts[0], end_ns=parts[-1].end_ns, data=b"".join(part.data for part in parts))
-        for parts in stretches.values()
-    ]

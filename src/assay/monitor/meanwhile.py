@@ -147,6 +147,8 @@ def _gpu(number: int, uuid: str, seen: Seen, seen_s: float) -> GpuSeen:
         throttled_s=held * seen_s if any(part.n for part in seen.parts) else None,
         throttle_share=shares,
         pcie_mb_per_s=None if traffic is None else traffic / 1e6,
+        temperature_mean_c=seen.mean("temperature_c"),
+        sm_mhz_mean=seen.mean("sm_mhz"),
     )
 
 

@@ -18,7 +18,8 @@ from assay.worker import protocol as say
 from assay.worker import subjects
 from assay.worker.evidence import cpu_seconds, evidence, still_held
 from assay.worker.explain import explain
-from assay.worker.timer import Timer, deeper
+from assay.worker.flow import Flow
+from assay.worker.timer import Timer
 from assay.worker.tracing import traced
 from assay.worker.tuning import tuned
 
@@ -41,6 +42,7 @@ class Worker:
         self._cores: tuple[int, ...] | None = None
         self._prepared: tuple[Prepared, ...] = ()
         self._timer = Timer((), ())
+        self._flow: Flow | None = None
         self._told: say.Prepare | None = None
 
     def serve(self) -> None:
@@ -57,7 +59,7 @@ class Worker:
                 case say.Trace():
                     self._trace()
                 case say.Hold():
-                    self._hold(announce=True)
+                    self._hold(message.duty, announce=True)
                 case say.Finish():
                     self._finish()
                     return
@@ -73,7 +75,10 @@ class Worker:
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
         self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
-        if role.duty == "timed" and not message.counted:
+        if message.continuous and not message.counted:
+            self._flow = Flow(self._prepared, message, device)
+            facts = tuple(f.model_copy(update={"timed": self._flow.how()}) for f in facts)
+        elif role.duty == "timed" and not message.counted:
             how = self._timer.set_up(device, message.cache, message.timeout_s)
             facts = tuple(f.model_copy(update={"timed": h}) for f, h in zip(facts, how, strict=True))
         self._line.send(say.Ready(facts=facts))
@@ -81,9 +86,11 @@ class Worker:
     def _block(self, message: say.TakeBlock) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        self._line.send(*_packed(self._timer.take(message)))
+        stretch = self._timer.take(message) if self._flow is None else self._flow.take(message)
+        headers, payload = _packed(stretch)
+        self._line.send(say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers), payload)
         if message.hold:
-            self._hold(announce=False)
+            self._hold(message.duty, announce=False)
 
     def _tune(self, message: say.Tune) -> None:
         if self._told is None:
@@ -92,30 +99,32 @@ class Worker:
             wait_until(message.start_at_ns)
         self._line.send(tuned(self._told, device=workplace(self._told), seed=message.seed))
         if message.hold:
-            self._hold(announce=False)
+            self._hold(1.0, announce=False)
 
     def _trace(self) -> None:
         if self._told is None:
             raise say.Garbled("a worker was told to trace before it was prepared")
         self._line.send(*traced(self._prepared, self._told.role.subjects))
 
-    def _hold(self, *, announce: bool) -> None:
-        """Run every subject in turn, untimed, some calls ahead of what is finished, until the parent says something."""
-        start, cpu_s = time.perf_counter_ns(), cpu_seconds()
-        calls, depth = 0, 1
-        while True:
-            begin = time.perf_counter()
-            each = self._timer.run(depth)
-            calls += each
-            if announce and calls == each:
+    def _hold(self, duty: float, *, announce: bool) -> None:
+        """Run every subject in turn until the parent says something; of a load, continuous calls are kept."""
+        cpu_s, announced = cpu_seconds(), not announce
+
+        def stop() -> bool:
+            nonlocal announced
+            if not announced:
                 self._line.send(say.Holding())
-            if self._line.waiting():
-                break
-            depth = deeper(depth, time.perf_counter() - begin)
+            announced = True
+            return self._line.waiting()
+
+        calls, up = self._timer.hold(stop) if self._flow is None else self._flow.hold(stop, duty)
         if not isinstance(self._line.receive(), say.Release):
             raise say.Garbled("a load was told something other than release")
-        end = time.perf_counter_ns()
-        self._line.send(say.Released(calls=calls, start_ns=start, end_ns=end, cpu_s=cpu_seconds() - cpu_s))
+        headers, payload = _packed(up)
+        used_s = cpu_seconds() - cpu_s
+        self._line.send(
+            say.Released(calls=calls, start_ns=up.start_ns, end_ns=up.end_ns, cpu_s=used_s, series=headers), payload
+        )
 
     def _finish(self) -> None:
         for prepared in self._prepared:
@@ -139,13 +148,12 @@ def wait_until(moment_ns: int) -> None:
         pass
 
 
-def _packed(stretch: Stretch) -> tuple[say.BlockDone, bytes]:
+def _packed(stretch: Stretch) -> tuple[tuple[say.SeriesHeader, ...], bytes]:
     headers = tuple(
         say.SeriesHeader(subject=s.subject, quantity=s.quantity, n=len(s.samples), calls_per_sample=s.calls_per_sample)
         for s in stretch.series
     )
-    payload = b"".join(s.samples.tobytes() for s in stretch.series)
-    return say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers), payload
+    return headers, b"".join(s.samples.tobytes() for s in stretch.series)
 
 
 def main(arguments: Sequence[str]) -> int:

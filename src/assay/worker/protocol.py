@@ -53,6 +53,7 @@ class Prepare(Value):
     cache: Cache | None = None
     timeout_s: float = 120.0
     counted: bool = Field(default=False, description="Calls will be timed one by one, so many as are given.")
+    continuous: bool = Field(default=False, description="Calls will follow one another, each with its start.")
     seed: int
 
 
@@ -66,6 +67,7 @@ class TakeBlock(Value):
     precision: float | None = Field(default=None, description="Known so well, it may end before its time.")
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
     hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
+    duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")
     seed: int = 0
 
 
@@ -88,6 +90,7 @@ class Hold(Value):
     """Run without being timed until released."""
 
     kind: Literal["hold"] = "hold"
+    duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")
 
 
 class Release(Value):
@@ -166,13 +169,14 @@ class Holding(Value):
 
 
 class Released(Value):
-    """The load is down."""
+    """The load is down; the samples of continuous calls, behind this message."""
 
     kind: Literal["released"] = "released"
     calls: int
     start_ns: int
     end_ns: int
     cpu_s: float = Field(description="CPU time that it used meanwhile.")
+    series: tuple[SeriesHeader, ...] = ()
 
 
 class Finished(Value):

@@ -17,7 +17,7 @@ from assay.timing.turns import warm_all
 from assay.timing.wallclock import WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from assay.core.plan import Cache
     from assay.timing.options import ClockReader
@@ -100,7 +100,18 @@ class Timer:
         )
         return Stretch(block.start_ns, block.end_ns, series)
 
-    def run(self, rounds: int) -> int:
+    def hold(self, stop: Callable[[], bool]) -> tuple[int, Stretch]:
+        """Call every subject untimed, some calls ahead of what is finished, until told to stop; return how often."""
+        start = time.perf_counter_ns()
+        calls, depth = 0, 1
+        while True:
+            begin = time.perf_counter()
+            calls += self._run(depth)
+            if stop():
+                return calls, Stretch(start, time.perf_counter_ns(), ())
+            depth = deeper(depth, time.perf_counter() - begin)
+
+    def _run(self, rounds: int) -> int:
         """Call every subject so many times, untimed, then wait for all of it; return how many calls that were."""
         for _ in range(rounds):
             for subject in self._timed:

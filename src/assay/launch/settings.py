@@ -1,0 +1,176 @@
+"""What a trial changes on the GPUs of its timed roles: a power limit, a locked clock; under leases, and always undone.
+
+refused ◄── every change is looked at ── made, one by one ──► the trial ──► undone, the last one first
+                                         (one refused: undone, and the trial is refused)
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from assay.core import leases
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.leases import LeaseNotReleased
+from assay.core.plan import POWER_LIMIT_W, SM_MHZ
+from assay.isolation.targets import targets
+from assay.machine import nvidia
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.leases import Lease
+    from assay.core.plan import Trial
+    from assay.core.values import Scalar
+    from assay.machine.model import Machine
+    from assay.machine.nvml_reader import Reader
+
+WORDS = {POWER_LIMIT_W: "a power limit", SM_MHZ: "a locked SM clock"}
+
+
+class SettingRefused(Exception):
+    """A trial cannot be measured as it is set; why, in one sentence. Nothing is left changed."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one GPU is set to. Null: left as it is."""
+
+    device: str
+    uuid: str
+    watts: float | None
+    mhz: int | None
+
+
+@dataclass
+class Settings:
+    """Makes the changes that trials ask for, and knows those that could not be undone."""
+
+    unrestored: list[Lease] = field(default_factory=list)
+
+    @contextmanager
+    def held(self, trial: Trial, machine: Machine, notes: list[str], *, elsewhere: bool = False) -> Iterator[None]:
+        """Have the GPUs of a trial set as it asks for, for the length of a ``with`` block.
+
+        An error of the block is what the caller gets to see; what could not be undone is then noted beside it.
+
+        Args:
+            trial: What is asked for.
+            machine: Where its GPUs are.
+            notes: Takes what was set, and what did not hold.
+            elsewhere: Some ranks of the trial live on other nodes.
+
+        Raises:
+            SettingRefused: A change makes no sense, or may not be made; or an earlier one could not be undone.
+            LeaseNotReleased: A change could not be undone; its lease is kept.
+        """
+        self._undo_earlier()
+        made: list[Lease] = []
+        with ExitStack() as open_sessions:
+            try:
+                wanted = changes(trial, machine, elsewhere=elsewhere)
+                readers = open_sessions.enter_context(nvidia.readers([one.uuid for one in wanted])) if wanted else ()
+                for change in wanted:
+                    _make(change, made)
+            except (BadInput, MachineCannot) as error:
+                self._undo(made, error, notes)
+                raise SettingRefused(str(error).rstrip(".")) from None
+            except BaseException as error:
+                self._undo(made, error, notes)
+                raise
+            pairs = list(zip(wanted, readers, strict=True))
+            notes.extend(said for change, reader in pairs for said in _read_back(change, reader))
+            try:
+                yield
+                notes.extend(said for change, reader in pairs for said in _moved(change, reader))
+            except BaseException as error:
+                self._undo(made, error, notes)
+                raise
+            self._undo(made, None, notes)
+
+    def _undo(self, made: list[Lease], error: BaseException | None, notes: list[str]) -> None:
+        """Undo changes, the last one first, all of them whatever happens to one."""
+        failures: list[LeaseNotReleased] = []
+        for lease in reversed(made):
+            try:
+                leases.release(lease)
+            except LeaseNotReleased as failure:
+                failures.append(failure)
+                self.unrestored.append(lease)
+        notes.extend(map(str, failures))
+        if failures and error is None:
+            raise failures[0]
+        for each in failures:
+            if error is not None:
+                error.add_note(str(each))
+
+    def _undo_earlier(self) -> None:
+        """Try once more to undo what an earlier trial left, so that nothing is measured under its settings."""
+        while self.unrestored:
+            try:
+                leases.release(self.unrestored[-1])
+            except LeaseNotReleased as failure:
+                raise SettingRefused(f"what an earlier trial set is still there: {failure}".rstrip(".")) from None
+            self.unrestored.pop()
+
+
+def changes(trial: Trial, machine: Machine, *, elsewhere: bool = False) -> tuple[Change, ...]:
+    """Return what a trial asks to be set, a change for each GPU of its timed roles; other settings are not for GPUs.
+
+    Raises:
+        BadInput: A value is none, or a device has no such setting.
+        MachineCannot: The GPU is not here, or only a part of it is the trial's.
+    """
+    asked = {name: trial.settings[name] for name in WORDS if trial.settings.get(name) is not None}
+    if not asked:
+        return ()
+    watts, mhz = (_positive(name, asked[name]) if name in asked else None for name in (POWER_LIMIT_W, SM_MHZ))
+    timed = [role for role in trial.roles if role.duty == "timed"]
+    what = " and ".join(WORDS[name] for name in asked)
+    if elsewhere and any(role.ranks > 1 for role in timed):
+        raise MachineCannot(f"GPUs of other nodes cannot be given {what} from here")
+    known = targets(machine)
+    devices = dict.fromkeys(device for role in timed for device in role.devices)
+    for device in devices:
+        if not device.startswith("cuda"):
+            raise BadInput(f"{device} is no GPU and cannot be given {what}")
+        if "/" in device:
+            raise MachineCannot(f"{device} is a part of a GPU, and {what} would hold for the whole of it")
+        if device not in known:
+            raise MachineCannot(f"{device} is not here, and cannot be given {what}")
+    return tuple(Change(device, known[device].uuid, watts, None if mhz is None else round(mhz)) for device in devices)
+
+
+def _positive(name: str, value: Scalar) -> float:
+    if isinstance(value, bool | str) or value is None or not value > 0:
+        raise BadInput(f"{name} is a positive number, not {value!r}")
+    return float(value)
+
+
+def _make(change: Change, made: list[Lease]) -> None:
+    if change.watts is not None:
+        made.append(nvidia.set_power_limit(change.uuid, change.watts))
+    if change.mhz is not None:
+        made.append(nvidia.lock_sm_clocks(change.uuid, change.mhz, change.mhz))
+
+
+def _read_back(change: Change, reader: Reader) -> Iterator[str]:
+    """Say what was set, and what the GPU says of it."""
+    if change.watts is not None:
+        yield f"{change.device}: power limit set to {change.watts:g} W; read back: {_limit_w(reader)} W"
+    if change.mhz is not None:
+        now = reader.number("nvmlDeviceGetClockInfo", reader.nvml.NVML_CLOCK_SM)
+        yield f"{change.device}: SM clock locked to {change.mhz} MHz; read back: {now} MHz"
+
+
+def _moved(change: Change, reader: Reader) -> Iterator[str]:
+    """Say where a limit did not hold to the end of the trial."""
+    limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
+    if change.watts is not None and limit_w is not None and abs(limit_w - change.watts) > 1:
+        yield f"{change.device}: the power limit was {limit_w:g} W in the end; somebody else set it, or a reset did"
+
+
+def _limit_w(reader: Reader) -> str:
+    limit_w = reader.watts("nvmlDeviceGetPowerManagementLimit")
+    return "unknown" if limit_w is None else f"{limit_w:g}"

@@ -1,0 +1,51 @@
+"""Continuous calls on a real GPU: no gap between them, and their times as a plain loop has them."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.timing.continuous import take
+from assay.timing.cuda.events import EventLane
+from assay.timing.lanes import calls_in_a_sample
+
+pytestmark = pytest.mark.gpu
+
+
+def lane_of(torch: Any, size: int) -> EventLane:
+    a, b = (torch.randn(size, size, device="cuda:0") for _ in range(2))
+    out = torch.empty_like(a)
+    call = partial(torch.mm, a, b, out=out)
+    finish = partial(torch.cuda.synchronize, "cuda:0")
+    event = partial(torch.cuda.Event, enable_timing=True)
+    return EventLane([call], [calls_in_a_sample(call, finish)], event=event, synchronize=finish, limit_s=60.0)
+
+
+@pytest.mark.parametrize("size", [512, 4096, 16384])
+def test_calls_fill_the_time_and_take_as_long_as_in_a_plain_loop(cuda: str, size: int) -> None:
+    import torch
+
+    lane = lane_of(torch, size)
+    begin = time.perf_counter_ns()
+    stretch = take(lane, until_ns=begin + 3_000_000_000)
+    by_name = {s.quantity: np.array(s.samples) for s in stretch.series}
+    calls = stretch.series[0].calls_per_sample
+    busy_us = (by_name["span_us"] * calls).sum()
+    assert busy_us / ((stretch.end_ns - stretch.start_ns) / 1e3) > 0.97
+    ends_us = by_name["start_us"] + calls * by_name["span_us"]
+    gaps_us = by_name["start_us"][1:] - ends_us[:-1]
+    assert np.median(gaps_us) < 20.0
+    assert abs(ends_us[-1] - (stretch.end_ns - stretch.start_ns) / 1e3) < 20_000
+
+
+def test_with_a_duty_the_gpu_is_busy_for_that_share(cuda: str) -> None:
+    import torch
+
+    stretch = take(lane_of(torch, 4096), until_ns=time.perf_counter_ns() + 3_000_000_000, duty=0.4, seed=1)
+    series = stretch.series[0]
+    busy_us = np.array(series.samples).sum() * series.calls_per_sample
+    assert busy_us / ((stretch.end_ns - stretch.start_ns) / 1e3) == pytest.approx(0.4, rel=0.05)
