@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "cpu_hog@python": "assay.workloads.cpu_hog_python:WORKLOAD",
+    "dgemm@torch": "assay.workloads.square_gemm_torch:DGEMM",
     "dilated_attention@torch": "assay.workloads.dilated_attention_torch:WORKLOAD",
+    "embedding@torch": "assay.workloads.embedding_torch:WORKLOAD",
     "flash_attention@numpy": "assay.workloads.flash_attention_numpy:WORKLOAD",
     "flash_attention@torch": "assay.workloads.flash_attention_torch:WORKLOAD",
     "flash_attention@triton": "assay.workloads.flash_attention_triton:WORKLOAD",
@@ -30,16 +32,22 @@ BUILT_IN = {
     "gemm@numpy": "assay.workloads.gemm_numpy:WORKLOAD",
     "gemm@torch": "assay.workloads.gemm_torch:WORKLOAD",
     "gemm@triton": "assay.workloads.gemm_triton:WORKLOAD",
+    "hgemm@torch": "assay.workloads.square_gemm_torch:HGEMM",
+    "idle@python": "assay.workloads.idle_python:WORKLOAD",
     "layer_norm@torch": "assay.workloads.layer_norm_torch:WORKLOAD",
     "memory_hog@numpy": "assay.workloads.memory_hog_numpy:WORKLOAD",
     "memcpy@torch": "assay.workloads.memcpy_torch:WORKLOAD",
     "pcie_copy@torch": "assay.workloads.pcie_copy_torch:WORKLOAD",
+    "resnet50@torch": "assay.workloads.resnet50_torch:WORKLOAD",
     "rms_norm@torch": "assay.workloads.rms_norm_torch:WORKLOAD",
     "rms_norm@triton": "assay.workloads.rms_norm_triton:WORKLOAD",
+    "sgemm@numpy": "assay.workloads.square_gemm_numpy:WORKLOAD",
+    "sgemm@torch": "assay.workloads.square_gemm_torch:SGEMM",
     "softmax@helion": "assay.workloads.softmax_helion:WORKLOAD",
     "softmax@numpy": "assay.workloads.softmax_numpy:WORKLOAD",
     "softmax@torch": "assay.workloads.softmax_torch:WORKLOAD",
     "softmax@triton": "assay.workloads.softmax_triton:WORKLOAD",
+    "transformer_step@torch": "assay.workloads.transformer_step_torch:WORKLOAD",
     "triad@torch": "assay.workloads.triad_torch:WORKLOAD",
 }
 
