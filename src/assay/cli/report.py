@@ -21,16 +21,24 @@ if TYPE_CHECKING:
 def command(run: Path, perfetto: Path | None, as_json: bool) -> int:
     """Draw the report of a run again, from its records, or that of a recording of `assay monitor`.
 
-    RUN is a run folder or a recording; without it, the latest run under ./runs.
+    RUN is a run folder, a fleet or a recording; without it, the latest run under ./runs.
     """
     if run.is_file():
         return recording(run, perfetto, as_json=as_json)
     from assay.cli.measure import shown
-    from assay.core.errors import MachineCannot
+    from assay.core.errors import BadInput, MachineCannot
     from assay.experiments.registry import find
+    from assay.hosts.fleet.folder import is_fleet
     from assay.runner import conclude
     from assay.store.runs import RunFolder
 
+    if is_fleet(run):
+        from assay.cli import fleet_show
+
+        if perfetto is not None:
+            raise BadInput(f"{run} is a fleet; --perfetto draws one of the runs in it.")
+
+        return fleet_show.report(run, as_json=as_json)
     folder = RunFolder.open(run)
     if not folder.records():
         raise MachineCannot(f"{run} holds no record yet; `assay resume {run}` measures.")

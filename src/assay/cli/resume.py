@@ -21,16 +21,21 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
     Blocks that were measured whole are kept as they are. A block that is incomplete, or in which a trial failed, is
     measured again as a whole; what it replaces stays in the records. On a machine other than the one the run was
-    begun on, it is refused.
+    begun on, it is refused. RUN may be a fleet: then only the nodes that are missing measure again.
     """
     import os
 
     from assay.cli import measure
     from assay.core.errors import MachineCannot
     from assay.experiments.registry import find
+    from assay.hosts.fleet.folder import is_fleet
     from assay.machine.detect import detect
     from assay.store.runs import RunFolder
 
+    if is_fleet(given["run"]):
+        from assay.cli import power_fleet
+
+        return power_fleet.resumed(ctx, given)
     folder = RunFolder.open(given["run"])
     if (code := sent(ctx, given)) is not None:
         return code

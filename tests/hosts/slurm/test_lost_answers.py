@@ -123,7 +123,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
         "squeue", f"{away} '{stand_ins.folder}/back'; echo 'slurm_load_jobs error: no controller' >&2; exit 1; fi"
     )
     stand_ins.say("sbatch", "echo 12")
-    monkeypatch.setattr("assay.hosts.slurm.host.SHARED_WITHIN_S", 0.1)
+    monkeypatch.setattr("assay.hosts.slurm.left.SHARED_WITHIN_S", 0.1)
     host = SlurmHost()
     watcher = Watcher()
     ended = host.run(host.create(wanted), wanted, watcher)

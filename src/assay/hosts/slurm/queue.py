@@ -29,6 +29,7 @@ NEVER = {
 """Reasons that waiting does not mend, and what they mean."""
 
 WAITS = {
+    "JobArrayTaskLimit": "as many as may run at once do",
     "PartitionNodeLimit": "it asks for more nodes than the partition has up",
     "Priority": "others come first",
     "ReqNodeNotAvail": "a node it needs is not available",
@@ -64,6 +65,12 @@ def jobs(text: str) -> tuple[Job, ...]:
     """Read ``squeue --noheader --format`` with `JOB_FORMAT`; other lines are not jobs."""
     parts = (line.strip().split("|", 4) for line in text.splitlines())
     return tuple(Job(*(part.strip() for part in five)) for five in parts if len(five) == 5)
+
+
+def task_of(job: Job) -> int | None:
+    """Return which task of an array it is; null for a job that is none, or for several tasks in one line."""
+    index = job.number.partition("_")[2]
+    return int(index) if index.isdigit() else None
 
 
 def why_waiting(reason: str) -> str:

@@ -33,9 +33,9 @@ _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getso
 def batch_script(order: Order) -> str:
     """Return the script that ``sbatch`` gets; nothing in it is secret."""
     check(order)
-    head = [f"#SBATCH {_quoted(option)}" for option in options(order)]
+    head = [f"#SBATCH {quoted(option)}" for option in options(order)]
     body = _one(order) if order.nodes * order.processes == 1 else _several(order)
-    return "\n".join(["#!/bin/sh", *head, "", *_set_up(order), *body, ""])
+    return "\n".join(["#!/bin/sh", *head, "", *set_up(order, quote(order.folder)), *body, ""])
 
 
 def check(order: Order) -> None:
@@ -74,15 +74,17 @@ def options(order: Order) -> list[str]:
     ]
 
 
-def _quoted(option: str) -> str:
+def quoted(option: str) -> str:
+    """Return an option as it stands in a script."""
     name, equals, value = option.partition("=")
     return f"{name}={quote(value)}" if equals else quote(name)
 
 
-def _set_up(order: Order) -> list[str]:
+def set_up(order: Order, folder: str) -> list[str]:
+    """Return what every script begins with; ``folder``, as the shell reads it, takes what is left of the order."""
     path = "unset PYTHONPATH" if order.python_path is None else f"export PYTHONPATH={quote(order.python_path)}"
     return [
-        f"export {FOLDER_VARIABLE}={quote(order.folder)}",
+        f"export {FOLDER_VARIABLE}={folder}",
         f"""trap 'echo $? > "${FOLDER_VARIABLE}/{ENDED}"' EXIT""",
         "trap 'exit 143' TERM",
         path,

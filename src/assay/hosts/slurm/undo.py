@@ -39,6 +39,6 @@ def cancel(name: str, conf: str | None) -> None:
             raise MachineCannot(f"Slurm's job {states} is still there after {GONE_WITHIN_S:.0f} s.")
         if left and (asked_at is None or lasted_s - asked_at > ASK_AGAIN_S):
             asked_at = lasted_s
-            ask("scancel", *(job.number for job in left), conf=conf)
+            ask("scancel", *dict.fromkeys(job.number.partition("_")[0] for job in left), conf=conf)  # arrays whole
         time.sleep(pause_s)
         pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)

@@ -130,15 +130,18 @@ class Tail:
             self._take(data)
 
 
-def look(name: str, conf: str | None = None) -> tuple[Job, ...]:
+def look(name: str, conf: str | None = None, *, by_task: bool = False) -> tuple[Job, ...]:
     """Return the jobs of a name, those that have ended too, as long as Slurm remembers them.
+
+    Tasks of an array that are alike stand in one line, unless each is asked for.
 
     Raises:
         MachineCannot: Slurm did not answer.
     """
+    how = ["--array"] if by_task else []
     said = ask(
-        "squeue", "--noheader", "--states=all", f"--name={name}", f"--format={queue.JOB_FORMAT}", conf=conf
-    )  # fmt: skip
+        "squeue", "--noheader", "--states=all", *how, f"--name={name}", f"--format={queue.JOB_FORMAT}", conf=conf
+    )
     if said.code != 0:
         raise MachineCannot(f"Slurm's queue cannot be read: {said.why}.")
     return queue.jobs(said.out)

@@ -1,0 +1,121 @@
+"""The nodes of a partition: which there are, which take work, and which of them a fleet is to be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.hosts.fleet.book import listed, troubles
+from assay.hosts.slurm.commands import ask
+from assay.hosts.slurm.submit import partitions_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FORMAT = "%N|%P|%a|%T|%E"
+_OUT_OF_ORDER = ("down", "drain", "err", "fail", "future", "inval", "maint", "no_respond", "perfctrs", "unknown")
+_FREE = ("idle", "planned")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node as one partition has it; ``trouble`` says why it takes no work, null where it does."""
+
+    name: str
+    partition: str
+    default: bool
+    trouble: str | None
+    free: bool
+
+
+def read(text: str) -> tuple[Node, ...]:
+    """Read ``sinfo --noheader --Node`` with `FORMAT`."""
+    found: list[Node] = []
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split("|", 4)]
+        if len(parts) != 5:
+            continue
+        name, partition, up, state, reason = parts
+        trouble = _trouble(state, reason) if up == "up" else f"the partition is {up}"
+        found.append(Node(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=state.startswith(_FREE)))
+    return tuple(found)
+
+
+def _trouble(state: str, reason: str) -> str | None:
+    silent = "*" in state
+    if not silent and not state.startswith(_OUT_OF_ORDER):
+        return None
+    words = state.rstrip("*~#!%$@^-+") + (", not responding" if silent else "")
+    return words if reason in {"", "none"} else f"{words}: {reason}"
+
+
+def seen(place: str | None) -> tuple[Node, ...]:
+    """Return the nodes of a partition, or of several with commas between them; of the default one where none is named.
+
+    Raises:
+        MachineCannot: Slurm does not answer, or has no such partition.
+    """
+    said = ask("sinfo", "--noheader", "--Node", f"--format={FORMAT}", *([f"--partition={place}"] if place else []))
+    if said.code != 0:
+        raise MachineCannot(f"Slurm does not answer: {said.why}.")
+    found = read(said.out)
+    if place is None:
+        if found and not any(node.default for node in found):
+            raise BadInput(f"Slurm has no default partition; name one with --partition.{partitions_up()}")
+        found = tuple(node for node in found if node.default)
+    if not found:
+        raise MachineCannot(f"Slurm has no partition {place or 'with a node in it'}.{partitions_up()}")
+    return found
+
+
+def seen_anywhere(names: Iterable[str]) -> tuple[Node, ...]:
+    """Return nodes by their names, as each partition has them; nothing where Slurm does not say."""
+    return read(ask("sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", f"--format={FORMAT}").out)
+
+
+def states(nodes: Iterable[Node]) -> dict[str, str | None]:
+    """Return each node once, and why it takes no work; in several partitions one that is up is enough."""
+    found: dict[str, str | None] = {}
+    for node in nodes:
+        known = node.name in found and found[node.name] is None
+        found[node.name] = None if known else node.trouble
+    return found
+
+
+def chosen(nodes: Sequence[Node], *, count: int | None, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the nodes of a fleet, and why one of them takes no work: those named, so many, or all there are.
+
+    Of so many, free ones come first, and those that are out of order last.
+
+    Raises:
+        MachineCannot: One that is named is not there, there are not so many, or none takes work.
+    """
+    every = states(nodes)
+    where = ", ".join(dict.fromkeys(node.partition for node in nodes))
+    unknown = [name for name in names if name not in every]
+    if unknown:
+        raise MachineCannot(f"There is no node {unknown[0]} in the partition {where}; it has {listed(every)}.")
+    if count is not None and count > len(every):
+        raise MachineCannot(f"{count} nodes are asked for, and the partition {where} has {len(every)}.")
+    free = {node.name for node in nodes if node.free}
+    ranked = sorted(every, key=lambda name: (every[name] is not None, name not in free))
+    wanted = set(names or ranked[:count])
+    found = {name: why for name, why in every.items() if name in wanted}
+    if all(why is not None for why in found.values()):
+        raise MachineCannot(f"No node of the partition {where} takes work: {troubles(found)}.")
+    return found
+
+
+def expanded(text: str) -> tuple[str, ...]:
+    """Return the names in a list as Slurm writes it: ``n[1-3],n7``.
+
+    Raises:
+        BadInput: It is none.
+    """
+    written = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
+    said = ask("scontrol", "show", "hostnames", text)
+    if not written or said.code != 0 or not said.out.split():
+        raise BadInput(f"--nodelist {text} is no list of nodes; write n1,n2 or n[1-4].")
+    return tuple(dict.fromkeys(said.out.split()))
