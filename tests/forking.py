@@ -25,8 +25,8 @@ MODULES = (
     "assay.cli.contention_run", "assay.cli.dry_run", "assay.cli.main", "assay.cli.measure", "assay.cli.report",
     "assay.cli.run", "assay.cli.screen", "assay.cli.show", "assay.cli.time", "assay.experiments.contention",
     "assay.experiments.matrix", "assay.experiments.run", "assay.experiments.scaling", "assay.hosts.registry",
-    "assay.launch.hub", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",
-    "assay.reports.html", "assay.reports.terminal", "assay.runner",
+    "assay.launch.following", "assay.launch.hub", "assay.machine.detect", "assay.monitor.recorder",
+    "assay.reports.figures", "assay.reports.html", "assay.reports.terminal", "assay.runner",
 )  # fmt: skip
 """What most commands import; a name that is no longer there is simply imported later."""
 

@@ -1,4 +1,4 @@
-"""One process that times something for ``assay time``: waited for asleep, and ended with all it started."""
+"""One process that serves one wish, as for ``assay time``: waited for asleep, and ended with all it started."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.core.lifeline import descendants
 from assay.core.processes import marks
 from assay.launch.fate import describe_end, oom_kills
-from assay.worker.wish import Begins, Timed, Unfulfilled, read_answer
+from assay.worker.wish import Begins, Followed, Timed, TraceWish, Unfulfilled, read_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
-    from assay.worker.wish import Wish
+    from assay.worker.wish import Answer, Wish
 
 STARTING_S = 60.0
 END_WITHIN_S = 5.0
 TICK_S = 1.0
 TAIL_BYTES = 4000
 _ERRORS = {"BadInput": BadInput, "MachineCannot": MachineCannot, "TrialFailed": TrialFailed}
+AnswerT = TypeVar("AnswerT", Timed, Followed)
 
 
 class Watcher(Protocol):
@@ -53,10 +55,10 @@ class Once:
     """``with Once(wish) as once: once.wait(watcher)``; leaving it ends the process and everything it started.
 
     Attributes:
-        printed: How many bytes the process printed since timing began.
+        printed: How many bytes the process printed since timing or tracing began.
     """
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: Wish | TraceWish, environment: Mapping[str, str] | None = None) -> None:
         self.printed = 0
         self._doing = Begins(phase="loading", name=wish.subjects[0].label, within_s=STARTING_S)
         self._limit_s = wish.limit_s
@@ -64,17 +66,18 @@ class Once:
         self._tail = b""
         self._oom_kills = oom_kills()
         token = leases.new_id()
-        what = f"timing of {wish.subjects[0].label}"
+        doing, module = ("tracing", "follow") if isinstance(wish, TraceWish) else ("timing", "once")
+        what = f"{doing} of {wish.subjects[0].label}"
         self._lease = leases.take("process", what, "assay.core.processes:kill_marked", {"token": token})
         self._socket, theirs = socket.socketpair()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "assay.worker.once", str(theirs.fileno()), str(os.getpid())],
+                    [sys.executable, "-P", "-m", f"assay.worker.{module}", str(theirs.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env={**_environment(), **marks(token)},
+                    env={**our_environment(), **(environment or {}), **marks(token)},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
@@ -82,7 +85,9 @@ class Once:
             self._socket.close()
             leases.release(self._lease)
             if isinstance(error, OSError):
-                raise MachineCannot(f"A process to time in could not be started: {error.strerror or error}.") from error
+                raise MachineCannot(
+                    f"A process for the calls could not be started: {error.strerror or error}."
+                ) from error
             raise
         with contextlib.suppress(BrokenPipeError):
             self._socket.sendall(wish.model_dump_json().encode() + b"\n")
@@ -111,6 +116,10 @@ class Once:
         return self._tail.decode("utf-8", errors="replace").strip()
 
     def wait(self, watcher: Watcher) -> Timed:
+        """Wait for what comes out of timing; see ``wait_for``."""
+        return self.wait_for(Timed, watcher)
+
+    def wait_for(self, kind: type[AnswerT], watcher: Watcher) -> AnswerT:
         """Wait for what comes out, asleep.
 
         Raises:
@@ -136,7 +145,7 @@ class Once:
                     continue
                 for said in self._heard():
                     if not isinstance(said, Begins):
-                        return _outcome(said)
+                        return _outcome(said, kind)
                     self._doing = said
                     deadline = time.monotonic() + said.within_s
                     watcher.begins(said)
@@ -146,11 +155,11 @@ class Once:
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         data = os.read(self._process.stdout.fileno(), 2**16)
         self._tail = (self._tail + data)[-TAIL_BYTES:]
-        if self._doing.phase == "timing":
+        if self._doing.phase in {"timing", "tracing"}:
             self.printed += len(data)
         return bool(data)
 
-    def _heard(self) -> list[Begins | Timed | Unfulfilled]:
+    def _heard(self) -> list[Answer]:
         """Return what the process has said, line by line."""
         try:
             data = self._socket.recv(2**20)
@@ -177,9 +186,11 @@ class Once:
         return f"{name}: a call returned at first, and later one did not; the process was ended."
 
 
-def _outcome(said: Timed | Unfulfilled) -> Timed:
-    if isinstance(said, Timed):
+def _outcome(said: Timed | Followed | Unfulfilled, kind: type[AnswerT]) -> AnswerT:
+    if isinstance(said, kind):
         return said
+    if not isinstance(said, Unfulfilled):
+        raise Defect(f"a {kind.__name__} was awaited, and a {type(said).__name__} came")
     if said.error != "defect":
         raise _ERRORS[said.error](said.reason)
     defect = Defect(said.reason)
@@ -195,7 +206,7 @@ def _handle(pid: int) -> int | None:
         return None
 
 
-def _environment() -> dict[str, str]:
+def our_environment() -> dict[str, str]:
     """Return our environment for a process that finds this very Assay and counts GPUs as NVML does."""
     variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
     ours = str(Path(__file__).resolve().parents[2])

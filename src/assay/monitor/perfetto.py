@@ -33,9 +33,19 @@ def write_trace(lines: Iterable[Line], path: Path) -> None:
         MachineCannot: The file cannot be written.
         BadInput: The path makes no sense.
     """
+    write_events(events_of(lines), path)
+
+
+def write_events(events: Iterable[Event], path: Path) -> None:
+    """Write events of Chrome's format as a file of their own, one after the other.
+
+    Raises:
+        MachineCannot: The file cannot be written.
+        BadInput: The path makes no sense.
+    """
     with friendly_os_errors(path), path.open("w", encoding="utf-8") as file:
         between = '{"displayTimeUnit":"ms","traceEvents":[\n'
-        for event in _events(lines):
+        for event in events:
             file.write(between + json.dumps(event, separators=(",", ":")))
             between = ",\n"
         file.write("\n]}\n")
@@ -52,18 +62,24 @@ def check_writable(path: Path) -> None:
         pass
 
 
-def _events(lines: Iterable[Line]) -> Iterator[Event]:
-    zero_ns = 0
+def events_of(lines: Iterable[Line], *, zero_ns: int = 0, first: int = 0) -> Iterator[Event]:
+    """Give the events of a recording, in microseconds since a moment, by default its beginning.
+
+    ``first`` is added to the numbers of its processes, for who shows it beside others.
+    """
     rates = _Rates()
     ends_us: list[float] = []
     for line in lines:
         if isinstance(line, Header):
             zero_ns = zero_ns or line.t_ns
-            yield from _names(line)
+            found = _names(line)
         elif isinstance(line, GpuSample | GpuMeterSample | HostSample):
-            yield from _counters(line, zero_ns, rates)
+            found = _counters(line, zero_ns, rates)
         elif isinstance(line, Mark):
-            yield _mark(line, zero_ns, ends_us)
+            found = iter([_mark(line, zero_ns, ends_us)])
+        else:
+            continue
+        yield from ({**event, "pid": event["pid"] + first} for event in found)
 
 
 def _names(header: Header) -> Iterator[Event]:

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from assay.worker.wish import Begins
 
-_DOING = {"loading": "loading", "calling": "first call of", "timing": "timing"}
+_DOING = {
+    "loading": "loading",
+    "calling": "first call of",
+    "timing": "timing",
+    "tracing": "tracing",
+    "counting": "ncu counts in the kernels of",
+}
 
 
 class WaitingLine:

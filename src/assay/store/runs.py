@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from assay.core.durable import append_line, friendly_os_errors, locked, read_json, read_lines, replace_atomically
+from assay.core.durable import (
+    append_line,
+    friendly_os_errors,
+    locked,
+    read_json,
+    read_lines,
+    replace_atomically,
+    replace_by_parts,
+)
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Block
 from assay.core.results import Findings, Record, Series
@@ -23,7 +31,7 @@ from assay.store.plan import Plan
 from assay.store.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from assay.launch.outcome import RawSeries
@@ -57,7 +65,7 @@ class RunFolder:
         """Make a new folder of its own under ``parent``, and point ``latest`` there to it."""
         with friendly_os_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
-            path = _new_folder(parent, plan.experiment)
+            path = new_folder(parent, plan.experiment)
             (path / "samples").mkdir()
             (path / "logs").mkdir()
             _write(path / "machine.json", machine)
@@ -150,12 +158,15 @@ class RunFolder:
         """Append a record; from here on it survives whatever happens."""
         append_line(self.path / "records.jsonl", record.model_dump_json())
 
-    def keep_files(self, files: Mapping[str, str | bytes]) -> None:
-        """Write files that an experiment or a trial leaves, by their paths within the folder."""
+    def keep_files(self, files: Mapping[str, str | bytes | Iterable[str]]) -> None:
+        """Write files that an experiment or a trial leaves, by their paths within the folder; long ones in parts."""
         for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(path, content.encode() if isinstance(content, str) else content)
+            if isinstance(content, str | bytes):
+                replace_atomically(path, content.encode() if isinstance(content, str) else content)
+            else:
+                replace_by_parts(path, (part.encode() for part in content))
 
     def keep_findings(self, findings: Findings) -> None:
         """Write ``findings.json``."""
@@ -170,7 +181,7 @@ def run_paths(parent: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path / "plan.json").stat().st_mtime_ns)
 
 
-def _new_folder(parent: Path, experiment: str) -> Path:
+def new_folder(parent: Path, experiment: str) -> Path:
     """Make a folder that no other run has, however many start at this moment."""
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     while True:

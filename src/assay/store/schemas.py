@@ -14,6 +14,7 @@ from assay.core.page import Page
 from assay.core.plan import Trial
 from assay.core.results import Findings, Record
 from assay.machine.model import Machine
+from assay.monitor.kernels.summary import TraceSummary
 from assay.monitor.lines import LINE
 from assay.store.plan import Plan
 from assay.store.runs import Decision
@@ -29,6 +30,7 @@ MODELS: dict[str, type[Value]] = {
     "page": Page,
     "plan": Plan,
     "record": Record,
+    "trace": TraceSummary,
     "trial": Trial,
 }
 

@@ -1,6 +1,6 @@
 """The process behind ``assay time``: times functions and workloads once, and says what came out.
 
-It exists to be killed: a call that never returns ends with it.
+It exists to be killed: a call that never returns ends with it. ``serve`` is that of every process with one wish.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
@@ -25,7 +25,7 @@ from assay.timing.options import can_tell, options
 from assay.timing.subject import blamed
 from assay.worker import subjects
 from assay.worker.explain import explain
-from assay.worker.wish import Begins, Timed, Unfulfilled, Wish
+from assay.worker.wish import Begins, Followed, Timed, TraceWish, Unfulfilled, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from assay.workloads.base import Prepared
 
     Tell = Callable[[Phase, str, float], None]
+
+WishT = TypeVar("WishT", Wish, TraceWish)
 
 LOADING_S = 180.0
 """To import a module, put data in place and check a result against its reference."""
@@ -70,7 +72,7 @@ def fulfil(wish: Wish, tell: Tell) -> Timed:
     """Load the subjects, check them, call each once, and time them."""
     _make_sense(wish)
     names = distinct([subject.label for subject in wish.subjects])
-    ready = [_ready(index, name, wish, tell) for index, name in enumerate(names)]
+    ready = [make_ready(index, name, wish, tell) for index, name in enumerate(names)]
     within_s = 2 * wish.budget_s + wish.limit_s + GRACE_S + CALLS * sum(each.took_s for each in ready)
     tell("timing", " and ".join(names), within_s + (SPARE_S if "torch" in sys.modules else 0.0))
     timed = _measured(wish, ready[0]) if len(ready) == 1 else _compared(wish, ready)
@@ -98,17 +100,17 @@ def distinct(labels: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _ready(index: int, name: str, wish: Wish, tell: Tell) -> Ready:
+def make_ready(index: int, name: str, wish: Wish | TraceWish, tell: Tell) -> Ready:
     """Load a subject, check it against its reference where it has one, and call it once."""
     subject = wish.subjects[index]
     device = wish.device or "cpu"
     tell("loading", name, LOADING_S)
-    with _told(f"{name} cannot be loaded: ", subject):
+    with told(f"{name} cannot be loaded: ", subject):
         prepared = subjects.prepare(subject, device=device if ":" in device else f"{device}:0", seed=wish.seed)
         facts = subjects.facts(index, subject, prepared)
     tell("calling", name, wish.limit_s + GRACE_S)
     own_id, begin = os.getpid(), time.perf_counter()
-    with _told("", subject), blamed(name), limited(wish.limit_s, name):
+    with told("", subject), blamed(name), limited(wish.limit_s, name):
         prepared.call()
         prepared.synchronize()
     if os.getpid() != own_id:
@@ -117,7 +119,7 @@ def _ready(index: int, name: str, wish: Wish, tell: Tell) -> Ready:
 
 
 @contextlib.contextmanager
-def _told(what: str, subject: Subject) -> Iterator[None]:
+def told(what: str, subject: Subject) -> Iterator[None]:
     """Say of what a subject raises in which line of its own file that was."""
     try:
         yield
@@ -171,7 +173,9 @@ def _compared(wish: Wish, ready: Sequence[Ready]) -> Timed:
     return Timed(facts=tuple(each.facts for each in ready), comparison=found)
 
 
-def answer(wish: Wish, tell: Tell) -> Timed | Unfulfilled:
+def answer(
+    wish: WishT, tell: Tell, fulfil: Callable[[WishT, Tell], Timed | Followed]
+) -> Timed | Followed | Unfulfilled:
     """Return what came of a wish, whatever that is."""
     try:
         return fulfil(wish, tell)
@@ -186,28 +190,28 @@ def answer(wish: Wish, tell: Tell) -> Timed | Unfulfilled:
         return Unfulfilled(error="defect", reason=reason, traceback=traceback.format_exc())
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Fulfil the wish that comes over an inherited socket; exit 0 whatever came out."""
+def serve(arguments: Sequence[str], kind: type[WishT], fulfil: Callable[[WishT, Tell], Timed | Followed]) -> int:
+    """Fulfil the wish that comes over an inherited socket; return 0 whatever came out, 1 where nobody hears of it."""
     descriptor, parent = int(arguments[0]), int(arguments[1])
     del sys.argv[1:]  # they are ours, and user code may read its own
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
+    # A line that is closed: the parent is gone, or a subject closed all files.
+    with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
 
-        def say(message: Begins | Timed | Unfulfilled) -> None:
+        def say(message: Begins | Timed | Followed | Unfulfilled) -> None:
             sys.stdout.flush()
             sock.sendall(message.model_dump_json().encode() + b"\n")
 
-        wish = Wish.model_validate_json(lines.readline())
-        came = answer(wish, lambda phase, name, s: say(Begins(phase=phase, name=name, within_s=s)))
+        wish = kind.model_validate_json(lines.readline())
+        came = answer(wish, lambda phase, name, s: say(Begins(phase=phase, name=name, within_s=s)), fulfil)
         end_descendants()
         say(came)
-    return 0
+        return 0
+    return 1
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # the line to the parent is closed: it is gone, or a subject closed all files
-        sys.exit(main(sys.argv[1:]))
-    sys.exit(1)
+    sys.exit(serve(sys.argv[1:], Wish, fulfil))

@@ -1,11 +1,11 @@
-"""What ``assay time`` asks of the process that times, and what that answers: lines of JSON on a socket of their own.
+"""What is asked of a process that serves one wish, and what that answers: lines of JSON on a socket of their own.
 
 parent                          process
-  │ ── Wish ─────────────────────► │
+  │ ── Wish | TraceWish ─────────► │
   │ ◄─────────── Begins (loading) ─┤  and how long that may take: who is later than this is ended
   │ ◄─────────── Begins (calling) ─┤
-  │ ◄──────────── Begins (timing) ─┤
-  │ ◄──────── Timed | Unfulfilled ─┤
+  │ ◄─ Begins (timing or tracing) ─┤
+  │ ◄─ Timed|Followed|Unfulfilled ─┤
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pydantic import Field, TypeAdapter
 from assay.core.plan import Subject
 from assay.core.results import SubjectFacts
 from assay.core.values import Value
+from assay.monitor.kernels.rows import CallSpan
 from assay.timing.options import Time, Wanted
 from assay.timing.values import Cache, Comparison, Measurement
 
-Phase = Literal["loading", "calling", "timing"]
+Phase = Literal["loading", "calling", "timing", "tracing", "counting"]
 
 
 class Wish(Value):
@@ -37,6 +38,18 @@ class Wish(Value):
     limit_s: float
     lock_mhz: int | None
     seed: int
+
+
+class TraceWish(Value):
+    """What to follow kernel by kernel: one subject, called so often after so many calls that do not count."""
+
+    subjects: tuple[Subject] = Field(description="One.")
+    device: str
+    calls: int = Field(ge=1)
+    warmup: int = Field(ge=0)
+    limit_s: float = Field(description="For the first call, and for all the others together.")
+    seed: int
+    file: str = Field(description="Where PyTorch's trace goes, absolute.")
 
 
 class Begins(Value):
@@ -57,6 +70,16 @@ class Timed(Value):
     comparison: Comparison | None = None
 
 
+class Followed(Value):
+    """What came out: the calls by the host's clock. PyTorch's trace is in the file, or it is told why there is none."""
+
+    kind: Literal["followed"] = "followed"
+    facts: SubjectFacts
+    calls: tuple[CallSpan, ...]
+    profiled: bool
+    why_not: str | None = None
+
+
 class Unfulfilled(Value):
     """Nothing came out; why, in one sentence, and the traceback where it is a defect of ours."""
 
@@ -66,7 +89,7 @@ class Unfulfilled(Value):
     traceback: str | None = None
 
 
-Answer = Annotated[Begins | Timed | Unfulfilled, Field(discriminator="kind")]
+Answer = Annotated[Begins | Timed | Followed | Unfulfilled, Field(discriminator="kind")]
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 

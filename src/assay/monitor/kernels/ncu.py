@@ -1,0 +1,198 @@
+"""What Nsight Compute prints, read: counters of each kernel, or why there are none.
+
+``ncu --csv`` knows two forms. The raw page has a row for each kernel, a column for each metric and a row of units
+below the heading; the details page has a row for each metric of each kernel. Around either stand lines that begin
+with ``==``. Numbers have commas for thousands; what could not be read is ``n/a``.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from assay.core.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DURATION = "gpu__time_duration.sum"
+SYSMEM_READ = "lts__t_sectors_aperture_sysmem_op_read.sum"
+SYSMEM_WRITE = "lts__t_sectors_aperture_sysmem_op_write.sum"
+PERCENTAGES = {
+    "sm_efficiency_percent": "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "achieved_occupancy_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "dram_utilisation_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
+}
+METRICS = (*PERCENTAGES.values(), SYSMEM_READ, SYSMEM_WRITE, DURATION)
+"""What is asked for: nvprof's sm_efficiency, achieved_occupancy, dram_utilization, and what sysmem_utilization was."""
+
+SECTOR_BYTES = 32
+OLDEST = (2020, 1)
+"""The first version that knows the options given here."""
+
+_TIMES = {
+    "s": 1.0,
+    "second": 1.0,
+    "ms": 1e-3,
+    "msecond": 1e-3,
+    "us": 1e-6,
+    "usecond": 1e-6,
+    "ns": 1e-9,
+    "nsecond": 1e-9,
+}
+_SIZES = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 1.0, "Ksector": 1e3, "Msector": 1e6}
+_UNITS = _TIMES | _SIZES
+_GIGABYTES_A_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+_HEADING = re.compile(r'"?ID"?,')
+_SAID = re.compile(r"^==(ERROR|WARNING)== *(\S.*)$", re.MULTILINE)
+_VERSION = re.compile(r"^Version (\d+)\.(\d+)(?:\.\d+)*", re.MULTILINE)
+
+
+class Counted(Value):
+    """The counters of one kernel, as they were read: seconds, bytes, sectors and percent, by the metric's name."""
+
+    name: str
+    metrics: dict[str, float] = Field(default_factory=dict, description="Those that were read; n/a is left out.")
+
+
+class Refusal(Value):
+    """Why there are no counters, and what mends it where that is known."""
+
+    reason: str
+    mend: str | None = None
+
+
+def read_counters(text: str) -> list[Counted]:
+    """Return the kernels of a table in either form, in the order of their launches; none where there is no table."""
+    lines = iter(text.splitlines())
+    heading = next((line for line in lines if _HEADING.match(line)), None)
+    if heading is None:
+        return []
+    names = next(csv.reader([heading]))
+    body = csv.reader(line for line in lines if line and not line.startswith("=="))
+    cells = [dict(zip(names, row, strict=True)) for row in body if len(row) == len(names)]
+    return _long(cells) if "Metric Name" in names else _wide(cells)
+
+
+def _wide(rows: list[dict[str, str]]) -> list[Counted]:
+    units: Mapping[str, str] = {}
+    found: list[Counted] = []
+    for row in rows:
+        if not row["ID"].strip():
+            units = row
+        elif row["ID"].strip().isdecimal():
+            read = {name: _number(row[name], units.get(name, "")) for name in METRICS if name in row}
+            found.append(_counted(row, read))
+    return found
+
+
+def _long(rows: list[dict[str, str]]) -> list[Counted]:
+    kernels: dict[str, tuple[dict[str, str], dict[str, float | None]]] = {}
+    for row in rows:
+        _, read = kernels.setdefault(row["ID"], (row, {}))
+        if row["Metric Name"] in METRICS:
+            read[row["Metric Name"]] = _number(row["Metric Value"], row.get("Metric Unit", ""))
+    return [_counted(row, read) for number, (row, read) in kernels.items() if number.strip().isdecimal()]
+
+
+def _counted(row: Mapping[str, str], read: Mapping[str, float | None]) -> Counted:
+    known = {name: value for name, value in read.items() if value is not None}
+    return Counted(name=row.get("Kernel Name", ""), metrics=known)
+
+
+def _number(text: str, unit: str) -> float | None:
+    try:
+        value = float(text.replace(",", "")) * _UNITS.get(unit.strip(), 1.0)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def columns_of(counted: Counted, link_bytes_per_s: float | None) -> dict[str, float | None]:
+    """Return the columns of a row that the counters fill.
+
+    The share of system memory is that of the link on the way to it, the busier way; null where that is not known.
+    """
+    columns = {column: counted.metrics.get(metric) for column, metric in PERCENTAGES.items()}
+    read, written = (_bytes(counted.metrics.get(metric)) for metric in (SYSMEM_READ, SYSMEM_WRITE))
+    duration_s = counted.metrics.get(DURATION)
+    columns |= {"sysmem_read_bytes": read, "sysmem_write_bytes": written, "sysmem_utilisation_percent": None}
+    if read is not None and written is not None and duration_s and link_bytes_per_s:
+        columns["sysmem_utilisation_percent"] = 100 * max(read, written) / duration_s / link_bytes_per_s
+    return columns
+
+
+def _bytes(sectors: float | None) -> float | None:
+    return None if sectors is None else sectors * SECTOR_BYTES
+
+
+def link_bytes_per_s(generation: int | None, width: int | None) -> float | None:
+    """Return what a PCIe link carries one way; null where it is not known."""
+    lane = None if generation is None else _GIGABYTES_A_LANE.get(generation)
+    return None if lane is None or not width else lane * width * 1e9
+
+
+def version_of(text: str) -> str | None:
+    """Return the version in what ``ncu --version`` says, as 2025.3; null where it says none."""
+    found = _VERSION.search(text)
+    return None if found is None else f"{found[1]}.{found[2]}"
+
+
+def too_old(version: str) -> bool:
+    """Return whether a version does not know the options that are used here."""
+    year, number = map(int, version.split("."))
+    return (year, number) < OLDEST
+
+
+def unknown_metrics(text: str, asked: Iterable[str]) -> set[str]:
+    """Return those of the metrics asked for that this chip, or this ncu, says it does not have."""
+    complaints = [said.replace("\\", "") for _, said in _SAID.findall(text) if "metric" in said]
+    return {metric for metric in asked if any(metric.partition(".")[0] in said for said in complaints)}
+
+
+_ADMINS = (
+    "run it as root (in a container with CAP_SYS_ADMIN), or let all users read counters: "
+    "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/nvidia-profiling.conf, "
+    "update-initramfs -u, restart"
+)
+_KNOWN = (
+    (r"ERR_NVGPUCTRPERM", "the driver lets only administrators read the GPU's counters (ERR_NVGPUCTRPERM)", _ADMINS),
+    (
+        r"driver resource was unavailable",
+        "another tool, such as DCGM, holds the GPU's counters",
+        "stop that tool meanwhile: dcgmi profile --pause, and --resume afterwards",
+    ),
+    (
+        r"not supported on device",
+        "this ncu does not know this GPU",
+        "install the Nsight Compute of this driver's CUDA; ncu --list-chips names the GPUs that one knows",
+    ),
+    (r"unrecogni[sz]ed option", "this ncu does not know an option that is needed", "install a newer Nsight Compute"),
+    (
+        r"lock file|InterprocessLockFailed",
+        "ncu cannot use its lock file, which a run of another user may have left",
+        "remove /tmp/nsight-compute-lock, or set TMPDIR to a folder of your own",
+    ),
+    (r"LibraryNotLoaded", "ncu cannot load the driver's profiling library here, as in some sandboxes", None),
+)
+_LONGEST = 200
+
+
+def refusal_of(text: str, code: int) -> Refusal:
+    """Return why a run of ncu gave no counters, by what it printed and its exit code."""
+    own = "\n".join(line for line in text.splitlines() if line.startswith("==")) or text
+    for words, reason, mend in _KNOWN:
+        if re.search(words, own):
+            return Refusal(reason=reason, mend=mend)
+    errors = [said for kind, said in _SAID.findall(text) if kind == "ERROR"]
+    if errors:
+        return Refusal(reason=f"ncu says: {errors[0].strip().rstrip('.')[:_LONGEST]}")
+    if "No kernels were profiled" in text:
+        return Refusal(reason="ncu saw no kernel in the calls")
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return Refusal(reason=f"ncu {how} and printed no table")

@@ -1,0 +1,107 @@
+"""Calls of a workload in a plain process, for a profiler around it: ``python -m assay.worker.calls softmax``.
+
+The calls that count lie between the CUDA driver's profiler start and stop, which ncu (``--profile-from-start off``)
+and nsys (``--capture-range=cudaProfilerApi``) wait for, and each stands in an NVTX range. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import sys
+from typing import TYPE_CHECKING
+
+from assay.core.errors import AssayError, BadInput
+from assay.monitor.kernels.kineto import mark
+from assay.worker import subjects
+from assay.worker.explain import explain
+from assay.workloads import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the calls; return 0, or say in a sentence why not."""
+    parser = argparse.ArgumentParser(prog="python -m assay.worker.calls", description="Call a workload so many times.")
+    parser.add_argument("workload", help="softmax, softmax@torch or file.py:function")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--device", default="cpu:0", help="cpu:0 or cuda:0")
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    del sys.argv[1:]  # they are ours, and user code may read its own
+    try:
+        make(given.workload, dict(map(_parameter, given.param)), given)
+    except AssayError as error:
+        sys.stderr.write(f"assay: {error}\n")
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        sys.stderr.write(f"assay: {given.workload}: {explain(error).reason}\n")
+        return 4
+    return 0
+
+
+def make(workload: str, params: dict[str, str], given: argparse.Namespace) -> None:
+    """Prepare a workload, call it until it is warm, and make the calls that count."""
+    kind = given.device.partition(":")[0]
+    subject = registry.subject(workload, device_kind=kind, given=params)
+    prepared = subjects.prepare(subject, device=given.device, seed=given.seed)
+    for _ in range(1 + given.warmup):
+        prepared.call()
+    prepared.synchronize()
+    with _captured(on_gpu=kind == "cuda"):
+        for number in range(given.calls):
+            with _range(mark(number), on_gpu=kind == "cuda"):
+                prepared.call()
+        prepared.synchronize()
+    prepared.close()
+
+
+@contextlib.contextmanager
+def _captured(*, on_gpu: bool) -> Iterator[None]:
+    """Tell a profiler that waits for it from when to when."""
+    driver = _driver() if on_gpu else None
+    if driver is None:
+        yield
+        return
+    driver.cuProfilerStart()
+    try:
+        yield
+    finally:
+        driver.cuCtxSynchronize()
+        driver.cuProfilerStop()
+
+
+@contextlib.contextmanager
+def _range(name: str, *, on_gpu: bool) -> Iterator[None]:
+    """Name what is done in an NVTX range, where PyTorch has them."""
+    torch = sys.modules.get("torch")
+    if torch is None or not on_gpu or not torch.cuda.is_available():
+        yield
+        return
+    torch.cuda.nvtx.range_push(name)
+    try:
+        yield
+    finally:
+        torch.cuda.nvtx.range_pop()
+
+
+def _driver() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise BadInput(f"A parameter is written NAME=VALUE, not {text!r}.")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
