@@ -170,6 +170,17 @@ def test_a_full_disk_is_said_in_one_sentence_and_keeps_what_was_written(small_di
     assert path.read_bytes() == f"{line}\n".encode() * 12
 
 
+def test_content_in_parts_is_put_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    durable.replace_by_parts(path, (b"%d\n" % number for number in range(3)))
+    assert path.read_bytes() == b"0\n1\n2\n"
+    broken = (b"%d" % (1 // number) for number in (1, 0))
+    with pytest.raises(ZeroDivisionError):
+        durable.replace_by_parts(path, broken)
+    assert path.read_bytes() == b"0\n1\n2\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_full_disk_keeps_the_old_content_of_a_file_to_be_replaced(small_disk: Path) -> None:
     path = small_disk / "plan.json"
     durable.replace_atomically(path, b"old")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from assay.core.errors import AssayError, BadInput, MachineCannot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pydantic import JsonValue
@@ -160,12 +160,18 @@ def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
     ``mode`` is the new file's permission before the umask.
     """
+    replace_by_parts(path, (data,), mode=mode)
+
+
+def replace_by_parts(path: Path, parts: Iterable[bytes], *, mode: int = 0o666) -> None:
+    """Do the same with content of any length, of which one part is held at a time."""
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     with friendly_os_errors(path):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             try:
-                _write(descriptor, data)
+                for part in parts:
+                    _write(descriptor, part)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from assay.core.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from assay.core.page import Page
     from assay.core.plan import Block, Done
@@ -41,6 +41,8 @@ class Experiment(Protocol[OptionsT]):
 class LeavesFiles(Protocol):
     """An experiment that leaves text files of its own in the run folder."""
 
-    def files(self, machine: Machine, options: Any, findings: Findings, records: Records) -> Mapping[str, str]:
-        """Return the files, by their paths within the run folder."""
+    def files(
+        self, machine: Machine, options: Any, findings: Findings, records: Records
+    ) -> Mapping[str, str | Iterable[str]]:
+        """Return the files, by their paths within the run folder; one that may be long, part by part."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from assay.core.errors import BadInput
-from assay.monitor.reading import read
+from assay.monitor.reading import read, read_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,11 @@ class Records(Sequence["Record"]):
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def run(self) -> str:
+        """The name of the run folder."""
+        return self._folder.name
+
     def samples(self, series: Series) -> NDArray[np.float64]:
         """Return every sample of a series, in the order it was taken."""
         path = self._folder / series.file
@@ -54,3 +59,10 @@ class Records(Sequence["Record"]):
             path = self._folder / name
             if path.is_file():
                 yield from read(path)
+
+    def watched_between(self, record: Record, start_ns: int, end_ns: int, *, margin_s: float = 0.0) -> tuple[Line, ...]:
+        """Return what the monitor wrote beside a record from one moment to another; nothing where none watched."""
+        path = None if record.sensors is None else self._folder / record.sensors
+        if path is None or not path.is_file():
+            return ()
+        return read_window(path, start_ns, end_ns, margin_s=margin_s)
