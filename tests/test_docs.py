@@ -58,6 +58,8 @@ def shortened(command: str) -> list[str]:
         return [*words, "--budget", "1", "--repeat", "1", *(() if tuned else ("--tuner", "none"))]
     if words[:2] == ["scaling", "run"] and "--dry-run" not in words:
         return [*words, *SMALL_RINGS]
+    if words[:2] == ["power", "characterize"] and "--dry-run" not in words:
+        return [*words, "--case", "idle", "--duration", "0.3"]
     if words[0] != "run" or "--dry-run" in words:
         return words
     if "concurrent" not in words:

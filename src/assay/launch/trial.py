@@ -95,7 +95,7 @@ class Launcher:
             with Crew(trial, restart) as crew:
                 self._bring_up(crew, attempt, placing)
                 setup_s = max(crew.setup_s.values())
-                if shares is None and setup_s > trial.method.duration_s / 2:
+                if shares is None and not trial.method.continuous and setup_s > trial.method.duration_s / 2:
                     outcome.notes.append(
                         f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s asked for; "
                         "a longer --duration measures more"
@@ -165,7 +165,10 @@ def parent_on(kept: set[int]) -> Iterator[None]:
 
 
 def shares_of(trial: Trial, *, setup_s: float) -> Shares:
-    """Return the restarts and shares of a trial once it is known what starting its workers costs."""
-    if trial.method.benchmark_runs is not None:
+    """Return the restarts and shares of a trial once it is known what starting its workers costs.
+
+    Counted and continuous calls have the whole of the duration: starting comes on top.
+    """
+    if trial.method.benchmark_runs is not None or trial.method.continuous:
         return Shares(trial.restarts, trial.method.duration_s / trial.restarts)
     return share_out(trial.method.duration_s, trial.restarts, setup_s)

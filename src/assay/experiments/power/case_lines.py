@@ -1,0 +1,69 @@
+"""Where in a YAML or JSON file something stands, and what a model complains about there, in one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import BadInput, nearest
+from assay.core.values import PROBLEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pydantic import ValidationError
+
+SHAPES = {
+    **PROBLEMS,
+    "too_short": "holds nothing",
+    "string_too_short": "is empty",
+    "tuple_type": "must be a list",
+    "model_type": "must map keys to values",
+    "dict_type": "must map names to values",
+}
+"""What is wrong with the shape of a file, in words."""
+
+UNKNOWN = "extra_forbidden"
+
+Steps = tuple[int | str, ...]
+"""The way to a place: keys, and places in lists from 0 on."""
+
+
+class Lines:
+    """Finds the lines of a file that has been read before; it is parsed anew when first asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._root: Any = None
+
+    def at(self, steps: Steps) -> str:
+        """Return the file and the line of the deepest place on the way that the file has."""
+        from ruamel.yaml import YAML
+        from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+        if self._root is None:
+            self._root = YAML(typ="rt", pure=True).load(self.path.read_text(encoding="utf-8-sig"))
+        node, line = self._root, 0
+        for step in steps:
+            if isinstance(node, CommentedMap) and step in node:
+                line, node = node.lc.key(step)[0], node[step]
+            elif isinstance(node, CommentedSeq) and isinstance(step, int) and step < len(node):
+                line, node = node.lc.item(step)[0], node[step]
+        return f"{self.path}, line {line + 1}"
+
+    def complaint(self, error: ValidationError, keys_at: Callable[[Steps], tuple[str, ...]]) -> BadInput:
+        """Return what is wrong first; a key that is not known before all else, with the nearest one that is."""
+        problem = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)
+        steps: Steps = problem["loc"]
+        name = next((step for step in reversed(steps) if isinstance(step, str)), "it")
+        said = problem["msg"]
+        if problem["type"] == UNKNOWN:
+            keys = keys_at(steps[:-1])
+            said = f"{name!r} is not known here; there are {', '.join(keys)}.{nearest(name, keys)}"
+        elif problem["type"] in SHAPES:
+            said = f"{name} {SHAPES[problem['type']]}"
+        elif said.startswith("Input should "):
+            said = f"{name} {said.removeprefix('Input ')}"
+        else:
+            said = f"{name} is {said.removeprefix('Value error, ')}"
+        return BadInput(f"{self.at(steps)}: {said}{'' if said.endswith(('.', '?')) else '.'}")

@@ -1,0 +1,287 @@
+"""The case file: what is timed on how many GPUs, beside what, how often. YAML, read with the line of every mistake.
+
+defaults: {base: {workload: sgemm}, repeats: 3}
+cases:
+  - name: sgemm on {gpus} GPUs
+    base: {gpus: [1, 2]}                                            a list makes a case of each: two
+  - name: sgemm beside {noise_gpus} ResNet-50, {placement}
+    noise: [{workload: resnet50, gpus: [1, 2], placement: [near, far]}]     and here four
+
+Nothing here knows a machine: which GPUs a case gets is decided where it is placed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections import Counter
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+
+from assay.core.durable import read_json, read_yaml
+from assay.core.errors import BadInput, nearest
+from assay.core.units import parse_duration_s
+from assay.core.values import Params, Value
+from assay.experiments.power.case_lines import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+IDLE = "idle"
+"""The workload that does nothing; of it every GPU takes part unless a number is given."""
+
+Placement: TypeAlias = Literal["near", "far", "any", "same"]
+Count: TypeAlias = int | Literal["all"]
+PLACEHOLDERS = ("gpus", "noise_gpus", "workload", "noise", "placement")
+REPEATS, DURATION_S, SETTLE_S, RESTARTS = 3, 20.0, 120.0, 1
+
+
+class Base(Value):
+    """What is timed, and on how many GPUs at once; or on which."""
+
+    workload: str | None = None
+    params: Params = Field(default_factory=dict)
+    gpus: tuple[Count, ...] = ()
+    devices: tuple[str, ...] = Field(default=(), description="These very ones, by number, UUID or name.")
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _counts(cls, said: object) -> object:
+        several = said if isinstance(said, list | tuple) else [said]
+        whole = [n for n in several if n == "all" or (isinstance(n, int) and not isinstance(n, bool) and n >= 1)]
+        if not several or len(whole) < len(several):
+            raise ValueError(f"a number of GPUs from 1 on, all, or a list of such, and not {said!r}")
+        return tuple(several)
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _names(cls, said: object) -> object:
+        several = said if isinstance(said, list | tuple) else [said]
+        if not several or not all(isinstance(one, int | str) and not isinstance(one, bool) for one in several):
+            raise ValueError(f"GPUs by number, UUID or name, and not {said!r}")
+        return tuple(map(str, several))
+
+
+class Noise(Base):
+    """What runs beside it untimed, and where: on GPUs near to the timed ones, far from them, any, or on the same."""
+
+    placement: tuple[Placement, ...] = ("any",)
+
+    @field_validator("placement", mode="before")
+    @classmethod
+    def _one_or_several(cls, said: object) -> object:
+        words = said if isinstance(said, list | tuple) else [said]
+        known = ("near", "far", "any", "same")
+        strange = [word for word in words if word not in known]
+        if strange or not words:
+            near = nearest(str(strange[0]), known) if strange else ""
+            raise ValueError(f"near, far, any or same, and not {strange[0] if strange else words!r}.{near}".rstrip("."))
+        return tuple(words)
+
+
+class _Told(Value):
+    repeats: int | None = Field(default=None, ge=1)
+    duration_s: float | None = Field(default=None, alias="duration")
+    settle_s: float | None = Field(default=None, alias="settle")
+    restarts: int | None = Field(default=None, ge=1)
+    rotate: bool | None = Field(default=None, description="Whether every GPU has its turn to be timed.")
+
+    @field_validator("duration_s", "settle_s", mode="before")
+    @classmethod
+    def _span(cls, said: object, info: ValidationInfo) -> object:
+        settle = info.field_name == "settle_s"
+        if settle and (said is False or said == "none"):
+            return 0.0
+        if said is None or isinstance(said, bool) or not isinstance(said, int | float | str):
+            raise ValueError(f"a duration as 20s or 2m, and not {said!r}")
+        try:
+            return parse_duration_s(str(said), zero_ok=settle)
+        except BadInput:
+            raise ValueError(f"a duration as 20s or 2m, and not {said!r}") from None
+
+
+class Defaults(_Told):
+    """What holds for cases that say nothing else."""
+
+    base: Base = Base()
+
+
+class Entry(_Told):
+    """One entry of the file; lists in it make several cases."""
+
+    name: str = Field(min_length=1)
+    base: Base = Base()
+    noise: tuple[Noise, ...] = ()
+
+    @field_validator("noise", mode="before")
+    @classmethod
+    def _one_or_several(cls, said: object) -> object:
+        return [said] if isinstance(said, dict) else said
+
+
+class CaseFile(Value):
+    """The whole file."""
+
+    defaults: Defaults = Defaults()
+    cases: tuple[Entry, ...] = Field(min_length=1)
+
+
+class Actor(Value):
+    """One workload of a case, on so many GPUs at once (null: all) or on named ones."""
+
+    workload: str
+    params: Params = Field(default_factory=dict)
+    gpus: int | None = Field(default=1, ge=1)
+    devices: tuple[str, ...] = ()
+
+
+class Neighbour(Actor):
+    """Noise: on so many GPUs; on the same ones as what is timed, ``gpus`` is null."""
+
+    placement: Placement = "any"
+
+
+class Wanted(Value):
+    """One case as the file wants it: numbers instead of lists, defaults filled in."""
+
+    name: str
+    base: Actor
+    noise: tuple[Neighbour, ...] = ()
+    repeats: int = REPEATS
+    duration_s: float = DURATION_S
+    settle_s: float = Field(default=SETTLE_S, description="0: steadiness is not waited for.")
+    restarts: int = RESTARTS
+    rotate: bool = True
+    place: str = Field(default="", description="The file and the line, for whoever complains about it later.")
+
+
+def read_cases(path: Path) -> tuple[Wanted, ...]:
+    """Return the cases of a file in order.
+
+    Raises:
+        BadInput: It cannot be read, or something in it makes no sense; the sentence has the line.
+    """
+    content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if content is None:
+        raise BadInput(f"{path} is empty: it must hold `cases`, a list.")
+    if not isinstance(content, dict):
+        raise BadInput(f"{path} must map `defaults` and `cases` to what they are, and holds none of it.")
+    lines = Lines(path)
+    try:
+        file = CaseFile.model_validate(content)
+    except ValidationError as error:
+        raise lines.complaint(error, _keys_at) from None
+    found = [
+        wanted
+        for number, entry in enumerate(file.cases)
+        for wanted in _cases_of(entry, file.defaults, lines.at(("cases", number)))
+    ]
+    twice = [name for name, count in Counter(wanted.name for wanted in found).items() if count > 1]
+    if twice:
+        places = [wanted.place for wanted in found if wanted.name == twice[0]]
+        raise BadInput(f"{places[-1]}: {_why_twice(twice[0], places)}.")
+    return tuple(found)
+
+
+def _why_twice(name: str, places: list[str]) -> str:
+    if len(set(places)) < len(places):
+        parts = ", ".join(f"{{{word}}}" for word in PLACEHOLDERS)
+        return f"the lists in case {name!r} make several cases of one name; put {parts} into it, whichever differs"
+    return f"two cases are named {name!r}"
+
+
+def _keys_at(place: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Return the keys that are known at a place of the file."""
+    words = [part for part in place if isinstance(part, str)]
+    model: type[Value] = CaseFile
+    if words:
+        models: dict[str, type[Value]] = {"defaults": Defaults, "cases": Entry, "base": Base, "noise": Noise}
+        model = models.get(words[-1], CaseFile)
+    return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def _cases_of(entry: Entry, defaults: Defaults, place: str) -> Iterator[Wanted]:
+    """Give a case for each combination of what an entry lists."""
+    base = _with_defaults(entry.base, defaults.base, place)
+    for noise in entry.noise:
+        _make_sure(noise, place)
+    told = {
+        name: value
+        for name in ("repeats", "duration_s", "settle_s", "restarts", "rotate")
+        if (value := getattr(entry, name) if getattr(entry, name) is not None else getattr(defaults, name)) is not None
+    }
+    for count in _counts_of(base):
+        actor = Actor(workload=str(base.workload), params=base.params, gpus=count, devices=base.devices)
+        for neighbours in itertools.product(*map(_neighbours, entry.noise)):
+            name = _named(entry.name, actor, neighbours, place)
+            yield Wanted(name=name, base=actor, noise=neighbours, place=place, **told)
+
+
+def _with_defaults(base: Base, default: Base, place: str) -> Base:
+    """Fill in what an entry does not say; parameters are of a workload and not taken over to another one."""
+    workload = base.workload or default.workload
+    if workload is None:
+        raise BadInput(f"{place}: base names no workload, and the defaults have none.")
+    params = {**default.params, **base.params} if workload == default.workload else base.params
+    where = {} if base.gpus or base.devices else {"gpus": default.gpus, "devices": default.devices}
+    found = base.model_copy(update={"workload": workload, "params": params, **where})
+    _make_sure(found, place)
+    return found
+
+
+def _make_sure(base: Base, place: str) -> None:
+    """Say what makes no sense together."""
+    if base.workload is None:
+        raise BadInput(f"{place}: noise names no workload.")
+    if base.gpus and base.devices:
+        raise BadInput(f"{place}: {base.workload} is given both gpus (how many) and devices (which); one is enough.")
+    if isinstance(base, Noise) and "same" in base.placement and (base.gpus or base.devices):
+        raise BadInput(f"{place}: placement same is on the GPUs of the base; gpus and devices mean nothing there.")
+    if isinstance(base, Noise) and base.devices and base.placement != ("any",):
+        raise BadInput(f"{place}: noise on given devices is where they are; placement means nothing there.")
+
+
+def _counts_of(base: Base) -> list[int | None]:
+    if base.devices:
+        return [len(base.devices)]
+    default: tuple[Count, ...] = ("all",) if base.workload == IDLE else (1,)
+    return [None if count == "all" else count for count in base.gpus or default]
+
+
+def _neighbours(noise: Noise) -> list[Neighbour]:
+    return [
+        Neighbour(
+            workload=str(noise.workload),
+            params=noise.params,
+            gpus=None if placement == "same" else count,
+            devices=noise.devices,
+            placement=placement,
+        )
+        for count in _counts_of(noise)
+        for placement in noise.placement
+    ]
+
+
+def _named(name: str, base: Actor, noise: tuple[Neighbour, ...], place: str) -> str:
+    """Fill what differs into a name: ``{gpus}`` and its like."""
+    counts = [one.gpus for one in noise if one.placement != "same"]
+    told = {
+        "gpus": "all" if base.gpus is None else base.gpus,
+        "noise_gpus": "all" if None in counts else sum(count for count in counts if count is not None),
+        "workload": base.workload,
+        "noise": " and ".join(dict.fromkeys(one.workload for one in noise)),
+        "placement": " and ".join(dict.fromkeys(one.placement for one in noise)),
+    }
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
+    except ValueError as error:
+        raise BadInput(f"{place}: the name {name!r} cannot be filled in: {error}.") from None
+    strange = [field for field in fields if field not in told]
+    if strange:
+        raise BadInput(
+            f"{place}: {{{strange[0]}}} in a name means nothing; there are {', '.join(f'{{{word}}}' for word in told)}."
+            f"{nearest(strange[0], told)}"
+        )
+    return name.format(**told)

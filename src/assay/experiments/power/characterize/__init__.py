@@ -1,0 +1,48 @@
+"""The experiment behind ``assay power characterize``: kernels, watts, clocks and heat of every GPU, case by case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.experiments.power.characterize.findings import analyse
+from assay.experiments.power.characterize.options import CharacterizeOptions
+from assay.experiments.power.characterize.page import page
+from assay.experiments.power.characterize.plan import next_step
+from assay.experiments.power.characterize.written import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from assay.core.page import Page
+    from assay.core.plan import Block, Done
+    from assay.core.results import Findings
+    from assay.machine.model import Machine
+    from assay.store.records import Records
+
+
+class CharacterizeExperiment:
+    """Every case on every GPU in turn, each repeat in an order drawn by lot."""
+
+    name = "power"
+    options_type = CharacterizeOptions
+
+    def step(self, machine: Machine, options: CharacterizeOptions, records: Records) -> Block | Done:
+        """Return the next repeat, until all are measured or the budget is spent."""
+        return next_step(machine, options, records)
+
+    def analyse(self, machine: Machine, options: CharacterizeOptions, records: Records) -> Findings:
+        """Return what each GPU did in each case, what company does, and how unequal they are."""
+        return analyse(machine, options, records)
+
+    def page(self, machine: Machine, options: CharacterizeOptions, findings: Findings, records: Records) -> Page:
+        """Return tables and figures."""
+        return page(machine, options, findings, records)
+
+    def files(
+        self, machine: Machine, options: CharacterizeOptions, findings: Findings, records: Records
+    ) -> Mapping[str, str | Iterable[str]]:
+        """Return the trace of all kernels, and the rows that other commands read."""
+        return files(machine, options, records)
+
+
+EXPERIMENT = CharacterizeExperiment()
