@@ -17,6 +17,8 @@ def table(findings: Findings, experiment: str) -> str:
         "run": run_table,
         "contention": contention_table,
         "matrix": matrix_table,
+        "power": power_table,
+        "power_sweep": sweep_table,
         "scaling": scaling_table,
         "scaling_prediction": prediction_table,
     }[experiment](findings)
@@ -150,6 +152,38 @@ def prediction_table(findings: Findings) -> str:
             f"| {facts['memory_mib']:.0f} ({facts['memory_low_mib']:.0f} – {facts['memory_high_mib']:.0f}; {peak}) |"
         )
     return "\n".join(lines)
+
+
+def power_table(findings: Findings) -> str:
+    """Return what ``assay power characterize`` found of each GPU in each case, and what company changed."""
+    lines = [
+        "| case | kernel, ms (95 %) | CV | W | J a kernel (95 %) | GFLOP/J | SM, MHz | °C | held back |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for facts in (f["facts"] for f in findings["findings"] if f["facts"]["about"] == "gpu"):
+        ms = {"unit": "ms"} | {k: _times(facts[f"{name}_us"], 1e-3) for k, name in _ENDS.items()}
+        spent = {"value": facts["energy_per_call_j"], "low": facts["energy_low_j"], "high": facts["energy_high_j"]}
+        lines.append(
+            f"| {facts['case']} | {_estimate(ms)} | {_digits(_times(facts['cv'], 100), 2)} % | {facts['power_w']:.0f} "
+            f"| {_estimate(spent | {'unit': 'J'})} | {_digits(facts['gflop_per_j'], 1)} | {facts['sm_mhz']:.0f} "
+            f"| {facts['temperature_c']:.0f} | {facts['held_back'] or '–'} |"
+        )
+    changes = [f for f in findings["findings"] if f["facts"]["about"] == "company"]
+    return "\n".join([*lines, *(f"\n- {f['claim']}: {_estimate(f['estimate'])}, {f['verdict']}" for f in changes)])
+
+
+_ENDS = {"value": "median", "low": "low", "high": "high"}
+
+
+def sweep_table(findings: Findings) -> str:
+    """Return what ``assay power sweep`` found."""
+    lines = [findings["headline"], "", "| claim | estimate (95 %) | verdict |", "|---|---|---|"]
+    lines += [f"| {f['claim']} | {_estimate(f['estimate'])} | {f['verdict']} |" for f in findings["findings"]]
+    return "\n".join(lines)
+
+
+def _digits(value: float | None, places: int) -> str:
+    return "–" if value is None else f"{value:.{places}f}"
 
 
 def _times(value: float | None, factor: float) -> float | None:

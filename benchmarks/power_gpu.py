@@ -1,0 +1,137 @@
+"""Watts of a real GPU, left as it was found: cases, a bare cuBLAS loop beside them, and load sweeps.
+
+    python benchmarks/power_gpu.py run FOLDER [cases] [sizes] [duty]     measure; runs and raw lines go into FOLDER
+    python benchmarks/power_gpu.py keep FOLDER                           pack what was measured as evidence
+    python benchmarks/power_gpu.py verify                                compute the tables again from what is kept
+
+The bare loop is ``native/sgemm``: cuBLAS called back to back from C++, before and after the cases, in the same visit.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import evidence
+from benchmarks.evidence_tables import table
+
+ROOT = Path(__file__).resolve().parents[1]
+BARE = evidence.RESULTS / "power_bare.json"
+KERNELS = evidence.RESULTS / "power_kernels.csv.xz"
+CASES = "benchmarks/power_gpu_cases.yaml"
+COMMANDS = {
+    "cases": ("power", "characterize", CASES, "--gpus", "0"),
+    "sizes": (
+        "power", "sweep", "sgemm", "--gpus", "0", "--sizes", "1024,2048,4096,8192,16384",
+        "--repeat", "2", "--duration", "4", "--settle", "6",
+    ),
+    "duty": (
+        "power", "sweep", "sgemm", "--gpus", "0", "--duty", "25%:100%:25%", "--param", "n=4096",
+        "--repeat", "2", "--duration", "4", "--settle", "6",
+    ),
+}  # fmt: skip
+NAMES = {"cases": "power", "sizes": "power_sizes", "duty": "power_duty"}
+BARE_REPETITIONS = 40
+
+
+def run(folder: Path, parts: list[str]) -> int:
+    """Measure the parts asked for, the bare loop around the cases."""
+    codes = []
+    for part in parts:
+        if part == "cases":
+            bare(folder / "bare-before.jsonl")
+        command = [sys.executable, "-m", "assay", *COMMANDS[part], "--output-dir", str(folder / part)]
+        codes.append(subprocess.run(command, cwd=ROOT, check=False).returncode)
+        if part == "cases":
+            bare(folder / "bare-after.jsonl")
+    return max(codes, default=2)
+
+
+def bare(path: Path) -> None:
+    """Run the cuBLAS loop on the size that the workload chooses, and keep its lines."""
+    from assay.workloads.square_gemm_torch import card
+    from assay.workloads.square_sizes import filling
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    n = filling(card("cuda:0"), "float32")
+    subprocess.run(["make", "-s", "-C", str(ROOT / "native")], check=True)
+    words = [str(ROOT / "native" / "sgemm"), str(n), str(BARE_REPETITIONS), "0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    sys.stderr.write(done.stderr)
+    path.write_text(done.stdout, encoding="utf-8")
+
+
+def keep(folder: Path) -> None:
+    """Pack every part that was measured."""
+    for part, name in NAMES.items():
+        for found in sorted((folder / part).glob("power*")) if (folder / part).is_dir() else []:
+            if found.is_dir() and not found.is_symlink():
+                evidence.keep(found, name, ["assay", *COMMANDS[part]])
+                table_of_kernels = found / "power" / "kernels.csv"
+                if part == "cases" and table_of_kernels.exists():
+                    with table_of_kernels.open("rb") as file, lzma.open(KERNELS, "wb") as packed:
+                        shutil.copyfileobj(file, packed)
+    lines = {name: (folder / f"bare-{name}.jsonl") for name in ("before", "after")}
+    kept = {name: path.read_text(encoding="utf-8").splitlines() for name, path in lines.items() if path.exists()}
+    if kept:
+        content = {name: [json.loads(line) for line in said] for name, said in kept.items()}
+        BARE.write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def verify() -> int:
+    """Compute the findings of every kept run again, and print what is published; 1 where they differ."""
+    differing = 0
+    for name in NAMES.values():
+        content = evidence.published(name)
+        if evidence.recomputed(name) != content["findings"]:
+            print(f"{name}: what follows from the samples is not what was published")
+            differing = 1
+        print(table(content["findings"], content["experiment"]) + "\n")
+    print(beside_the_bare_loop())
+    return differing
+
+
+def beside_the_bare_loop() -> str:
+    """Return the rate of the timed workload beside that of the bare loop, and the joules of short and long runs."""
+    content = json.loads(BARE.read_text(encoding="utf-8"))
+    theirs = statistics.median(line["gflops"] for said in content.values() for line in said if "kernel" in line) / 1e3
+    n = next(line["n"] for line in content["before"] if "n" in line)
+    gpus = [f["facts"] for f in evidence.published("power")["findings"]["findings"] if f["facts"]["about"] == "gpu"]
+    by_case: dict[str, dict[str, Any]] = {facts["case"]: facts for facts in gpus}
+    short, long = by_case["sgemm"], by_case["sgemm, long"]
+    ours = 2 * n**3 / short["median_us"] / 1e6
+    times = [facts["median_us"] / 1e3 for facts in (short, long)]
+    joules = [facts["energy_per_call_j"] for facts in (short, long)]
+    compared = {
+        f"FP32 rate of `sgemm`, n = {n}, TFLOP/s; a bare cuBLAS loop": (ours, theirs),
+        "time of a kernel, ms; over 60 s": times,
+        "energy of a kernel, J; over 60 s": joules,
+    }
+    lines = ["| what | Assay, 8 s | beside it | ratio |", "|---|---|---|---|"]
+    lines += [f"| {what} | {mine:.2f} | {other:.2f} | {mine / other:.3f} |" for what, (mine, other) in compared.items()]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Run, keep or verify."""
+    if len(arguments) >= 2 and arguments[0] == "run" and set(arguments[2:]) <= set(COMMANDS):
+        return run(Path(arguments[1]).absolute(), arguments[2:] or list(COMMANDS))
+    if len(arguments) == 2 and arguments[0] == "keep":
+        keep(Path(arguments[1]))
+        return 0
+    if arguments == ["verify"]:
+        return verify()
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
