@@ -115,6 +115,7 @@ class Launcher:
                         cache=crew.trial.method.cache,
                         timeout_s=crew.trial.method.timeout_s,
                         counted=role.ranks > 1 or crew.trial.method.benchmark_runs is not None,
+                        looked_at=crew.trial.enough is not None,
                         seed=crew.trial.seed,
                     )
                 )

@@ -53,6 +53,7 @@ class Prepare(Value):
     cache: Cache | None = None
     timeout_s: float = 120.0
     counted: bool = Field(default=False, description="Calls will be timed one by one, so many as are given.")
+    looked_at: bool = Field(default=True, description="Samples will be looked at while they are taken.")
     seed: int
 
 
