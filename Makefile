@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
@@ -11,8 +12,8 @@ HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev
 demo: $(VENV)/.run   ## Does side by side change what is measured, and what is picked? An answer and its report.
 	$(BIN)/assay contention run --quick
 
-test: $(VENV)/.dev   ## Run the test suite.
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: $(VENV)/.dev   ## Run the test suite; WORKERS processes, as it waits much of its time.
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(VENV)/.dev  ## Style, types, who may import whom, spelling.
 	$(BIN)/ruff check .

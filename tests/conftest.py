@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+"""Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""
 
 pytest_plugins = ["tests.fakes.plugin", "tests.running", "tests.hosts.slurm.plugin"]
 

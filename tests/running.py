@@ -81,6 +81,10 @@ def notes_who(who, path="order.txt"):
     with open(path, "a") as file:
         file.write(who)
 
+def notes_scipy():
+    with open("scipy.txt", "a") as file:
+        file.write("y" if "scipy.special" in sys.modules else "n")
+
 def notes_rank():
     with open(f"rank-{os.environ['RANK']}.txt", "w") as file:
         file.write(" ".join(os.environ[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")))

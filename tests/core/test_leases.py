@@ -80,7 +80,10 @@ def test_releasing_undoes_and_forgets_and_does_nothing_the_second_time(tmp_path:
 def test_a_lease_may_name_itself_in_its_undo(start_python: StartPython) -> None:
     token = leases.new_id()
     lease = leases.take("worker", "a worker", "assay.core.processes:kill_marked", {"token": token}, lease_id=token)
-    worker = start_python("import time; time.sleep(100)", env={**os.environ, **processes.marks(lease.id)})
+    program = "import time\nprint('up', flush=True)\ntime.sleep(100)"
+    worker = start_python(program, env={**os.environ, **processes.marks(lease.id)})
+    assert worker.stdout is not None
+    worker.stdout.readline()
     leases.release(lease)
     assert worker.wait() == -signal.SIGKILL
 

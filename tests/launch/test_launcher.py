@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.core.plan import Role, Source, Subject
+from assay.core.plan import TO_THE_END, Role, Source, Subject
 from assay.launch.budget import share_out
 from tests.running import function, quickly, role
 
@@ -53,6 +53,15 @@ def test_given_counts_of_runs_are_obeyed_exactly(measure: Measure, workplace: Pa
     outcome = measure(role("cpu:0", function("notes_who", who="x")), method=method)
     assert len(np.frombuffer(only(outcome, quantity="call_us").data)) == 5
     assert (workplace / "order.txt").read_text() == "x" * 7
+
+
+@pytest.mark.parametrize(("precision", "loaded"), [(0.01, {"y"}), (TO_THE_END, {"n"})])
+def test_what_looks_need_is_loaded_before_the_first_call_and_only_where_there_are_looks(
+    measure: Measure, workplace: Path, precision: float, loaded: set[str]
+) -> None:
+    outcome = measure(role("cpu:0", function("notes_scipy")), method=quickly(precision=precision))
+    assert outcome.status == "ok", outcome.reason
+    assert set((workplace / "scipy.txt").read_text()) == loaded
 
 
 def test_roles_alone_never_overlap(measure: Measure) -> None:

@@ -182,17 +182,20 @@ def test_a_real_hog_is_a_stranger_unless_it_carries_our_mark(start_python: Start
     assert hog.stdout is not None
     hog.stdout.readline()
     before = snapshot(vendor=None)
-    time.sleep(0.7)
-    after = snapshot(vendor=None)
+    begun_s = {p.pid: p.own_s for p in before.processes}[hog.pid]
+    used, after = 0.0, before
+    while used < 0.3:
+        time.sleep(0.1)
+        after = snapshot(vendor=None)
+        used = {p.pid: p.own_s for p in after.processes}[hog.pid] - begun_s
     ours = set(marked("strangers-test"))
     hog.kill()
     assert ours == {hog.pid}
-    used = {p.pid: p.own_s for p in after.processes}[hog.pid] - {p.pid: p.own_s for p in before.processes}[hog.pid]
     alone = strangers(before, after, set())
-    assert used > 0.1, "the hog got no time at all"
     assert alone.outside_cores is not None
     assert alone.outside_cores >= used / (after.at_s - before.at_s) * 0.99
-    assert hog.pid in {who.pid for who in alone.busiest}
+    busier = [who for who in alone.busiest if who.cores >= used / (after.at_s - before.at_s)]
+    assert hog.pid in {who.pid for who in alone.busiest} or len(busier) == len(alone.busiest) > 1
     with_mark = strangers(before, after, ours)
     assert with_mark.outside_cores is not None
     assert with_mark.outside_cores < alone.outside_cores

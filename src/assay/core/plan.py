@@ -124,6 +124,10 @@ class Role(Value):
         return self.devices[rank if len(self.devices) > 1 else 0]
 
 
+TO_THE_END = 1e-6
+"""A precision that no time is ever known to: every worker is timed for all of its time."""
+
+
 class Method(Value):
     """How samples are taken. Given counts are obeyed exactly; otherwise it ends within the duration once precise.
 
@@ -209,6 +213,12 @@ class Trial(Value):
             for device in role.devices:
                 found[device] = max(found[device], role.worker + 1)
         return found
+
+    @property
+    def enough(self) -> float | None:
+        """The precision at which a stretch ends before its time; null where none does."""
+        lasts = self.schedule == "turns" or self.method.continuous or self.method.precision <= TO_THE_END
+        return None if lasts else self.method.precision
 
     @property
     def id(self) -> str:

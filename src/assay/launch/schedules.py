@@ -63,7 +63,7 @@ def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> 
         samples=method.benchmark_runs,
         duration_s=None if exact else share_s,
         warmup_runs=method.warmup_runs,
-        precision=None if crew.trial.schedule == "turns" else method.precision,
+        precision=crew.trial.enough,
         start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
         hold=hold,
         duty=method.duty,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+
 from assay.core.durable import replace_atomically
 from assay.core.page import HeatMap, Lines, Strips
 from assay.reports.drawing.heatmap import draw_heat_map
@@ -44,7 +47,9 @@ def to_png(figure: Figure, *, noted: bool = False, origin: Origin = "real") -> b
     drawing = draw(figure, dark=False, noted=noted, origin=origin)
     buffer = io.BytesIO()
     with settings(LIGHT):
-        drawing.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+        drawing.set_dpi(_DPI)
+        # Not savefig, which draws everything twice to lay it out.
+        FigureCanvasAgg(drawing).print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
 
@@ -73,7 +78,8 @@ def svg_and_remarks(figure: Figure, *, dark: bool, prefix: str) -> tuple[str, li
 def _svg(drawing: Drawing, look: Theme, prefix: str) -> str:
     buffer = io.StringIO()
     with settings(look):
-        drawing.savefig(buffer, format="svg", transparent=True, metadata=_NO_SVG_METADATA)
+        drawing.patch.set_visible(False)
+        FigureCanvasSVG(drawing).print_svg(buffer, metadata=_NO_SVG_METADATA)  # type: ignore[no-untyped-call]
     return element(buffer.getvalue(), prefix)
 
 

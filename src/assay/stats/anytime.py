@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy import special
 
 from assay.stats.intervals import CONFIDENCE, mean_interval, median_interval
 from assay.stats.longrun import degrees, quantile
@@ -55,6 +54,8 @@ def looks(first: int = 100, last: int = 4000, growth: float = 1.4) -> tuple[Look
 
 def _stretched_alike(sizes: list[int], part: float) -> tuple[Look, ...]:
     """Return looks that share a part of the error such that all stretch the fixed-size interval by the same factor."""
+    from scipy import special
+
     freedom = np.array([degrees(n) for n in sizes])
     single = special.stdtrit(freedom, 0.5 + CONFIDENCE / 2)
 

@@ -14,8 +14,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special  # not scipy.stats, which takes as long to import as a worker to start
-from scipy.fft import dct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +33,12 @@ class LongRun:
     degrees: int
 
 
+def load() -> None:
+    """Import what intervals are worked out with: a worker that needs none starts in two thirds of the time."""
+    import scipy.fft
+    import scipy.special  # noqa: F401
+
+
 def degrees(n: int) -> int:
     """Return how many cosines n values are read with: enough to know, slow enough to see usual memory."""
     return max(4, int(0.4 * n ** (2 / 3)))
@@ -48,6 +52,8 @@ def centred_time(n: int) -> Samples:
 @cache
 def _alarming(slower: int, faster: int) -> float:
     """Return the ratio of mean powers that so many slower and faster cosines seldom exceed without memory."""
+    from scipy import special  # not scipy.stats, which takes as long to import as a worker to start
+
     return float(special.fdtri(slower, faster, 1 - MEMORY_ALARM))
 
 
@@ -57,6 +63,8 @@ def long_run(values: Samples) -> LongRun:
     Where the slower half of the cosines is significantly stronger than the faster half, memory is longer than
     these cosines: the slower half alone is asked, and so on. It says more about the mean and is less sure.
     """
+    from scipy.fft import dct
+
     time = centred_time(len(values))
     flat = values - values.mean()
     flat = flat - time * float(time @ flat) / float(time @ time)
@@ -72,6 +80,8 @@ def long_run(values: Samples) -> LongRun:
 @cache
 def quantile(confidence: float, freedom: int) -> float:
     """Return how many standard errors a two-sided interval reaches to each side: Student's t."""
+    from scipy import special
+
     return float(special.stdtrit(freedom, 0.5 + confidence / 2))
 
 

@@ -115,7 +115,7 @@ def take(
             sampled[place].go()
         round_ns = max(1, time.perf_counter_ns() - start)
         watch.look()
-        for each in sampled:
+        for each in sampled if precision is not None else ():
             each.plan(max(1, (until_ns - start) // round_ns))
         while (now := time.perf_counter_ns()) + round_ns // 2 < until_ns:
             if all(each.enough or each.count >= MOST_SAMPLES for each in sampled):

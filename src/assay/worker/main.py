@@ -14,6 +14,7 @@ from assay.core.errors import AssayError, BadInput
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.core.plan import HOST
 from assay.isolation.bind import Held, bind
+from assay.stats import longrun
 from assay.worker import protocol as say
 from assay.worker import subjects
 from assay.worker.evidence import cpu_seconds, evidence, still_held
@@ -75,6 +76,9 @@ class Worker:
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
         self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
+        looked_at = role.duty == "timed" and message.looked_at and not message.counted
+        if looked_at or role.tuner is not None:
+            longrun.load()  # not at the first look, which is in the middle of what is timed
         if message.continuous and not message.counted:
             self._flow = Flow(self._prepared, message, device)
             facts = tuple(f.model_copy(update={"timed": self._flow.how()}) for f in facts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from assay.core.plan import HOST, Block, Method, Role, Trial, Tuner
+from assay.core.plan import HOST, TO_THE_END, Block, Method, Role, Trial, Tuner
 from assay.experiments.contention.budget import Cast
 from assay.experiments.contention.options import CROWDED, WORDS
 from assay.experiments.contention.order import order_of
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from assay.core.plan import Isolation
     from assay.experiments.contention.options import ContentionOptions, Phase
     from assay.machine.model import Machine
-
-EXACTLY = 1e-6
-"""The precision asked for: so small that every worker is timed for all of its time."""
 
 
 def block_name(number: int) -> str:
@@ -133,7 +130,7 @@ def _trial(machine: Machine, options: ContentionOptions, number: int, phase: Pha
         block=block_name(number),
         roles=roles,
         schedule="together" if phase in CROWDED else "alone",
-        method=Method(duration_s=options.timing_s + cast.start_s, precision=EXACTLY, timeout_s=options.timeout_s),
+        method=Method(duration_s=options.timing_s + cast.start_s, precision=TO_THE_END, timeout_s=options.timeout_s),
         settings={"phase": phase},
         strangers=options.strangers,
         placed_with=options.places,

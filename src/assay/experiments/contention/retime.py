@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.plan import Block, Method, Role, Trial
+from assay.core.plan import TO_THE_END, Block, Method, Role, Trial
 from assay.experiments.contention.budget import BESIDE_S, LEAST_TIMING_S, RETIMING_SHARE, Cast
 from assay.experiments.contention.places import key_of
-from assay.experiments.contention.plan import EXACTLY, role_name
+from assay.experiments.contention.plan import role_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ def _trial(options: ContentionOptions, device: str, subjects: list[Subject], eac
     return Trial(
         block=RETIMED,
         roles=(role,),
-        method=Method(duration_s=max(each_s, 2 * least_s), precision=EXACTLY, timeout_s=options.timeout_s),
+        method=Method(duration_s=max(each_s, 2 * least_s), precision=TO_THE_END, timeout_s=options.timeout_s),
         restarts=RESTARTS,
         settings={"phase": RETIMED},
         strangers=options.strangers,

@@ -14,7 +14,7 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from assay.core.plan import HOST, Block, Done, Method, Role, Trial
+from assay.core.plan import HOST, TO_THE_END, Block, Done, Method, Role, Trial
 from assay.experiments.contention.budget import Cast, trial_s
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 Phase = Literal["alone", "again", "bare", "naive", "isolated"]
 LEVELS: dict[Phase, Isolation] = {"alone": "full", "again": "full", "bare": "gpu", "naive": "gpu", "isolated": "full"}
 VICTIM, AGGRESSOR = "victim", "aggressor"
-TO_THE_END = 1e-6
-"""No time is ever known so exactly: a trial lasts as long as it was given, so that tails are seen alike in all."""
-
 TRIES = 2
 """A meeting that went wrong in so many blocks, and well in none, is not tried again."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import matplotlib as mpl
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
@@ -114,13 +115,22 @@ def settings(look: Theme) -> Iterator[None]:
     """Draw with our own settings, whatever the user's matplotlibrc says, and give theirs back afterwards."""
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        dict.update(cast("dict[Any, Any]", mpl.rcParams), _parameters(dark=look is DARK))  # checked once, not each time
+        yield
+
+
+@cache
+def _parameters(*, dark: bool) -> dict[str, Any]:
+    """Return every setting that a drawing depends on."""
+    look = theme(dark=dark)
+    with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
         for name in ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"):
             mpl.rcParams[name] = look.ink
         mpl.rcParams.update({"axes.edgecolor": look.muted, "xtick.color": look.muted, "ytick.color": look.muted})
         mpl.rcParams.update({"axes.facecolor": "none", "grid.color": look.rule, "hatch.color": look.muted})
-        yield
+        return {name: value for name, value in dict.items(mpl.rcParams) if not name.startswith("backend")}
 
 
 def luminance(colour: Colour) -> float:

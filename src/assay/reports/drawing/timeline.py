@@ -151,7 +151,9 @@ def _add_tones(axes: Axes, bars: Sequence[Bar], look: Theme) -> None:
 
 def _write_labels(figure: Figure, axes: Axes, drawn: Sequence[_Drawn], look: Theme) -> list[str]:
     """Write each label into its bar, or into the free room behind it; say so where it fits nowhere."""
-    figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
     written = [_write_label(axes, one, look) for one in drawn if one_line(one.bar.label)]
     return [] if all(written) else ["Bars too short for their label stand without it."]
 
