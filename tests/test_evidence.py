@@ -27,6 +27,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("attention.py", "verify"),
         ("evidence.py", "verify", "scaling"),
         ("evidence.py", "verify", "prediction"),
+        ("fleet.py", "verify"),
     ],
     ids=" ".join,
 )

@@ -1,0 +1,47 @@
+"""Which rack a host stands in, where the rows do not say: a file of hosts and racks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from assay.experiments.power.rows import GpuRow
+
+
+def read_racks(path: Path) -> dict[str, str]:
+    """Return the rack of each host from lines of ``host,rack``; a first line of just these words is a heading.
+
+    Raises:
+        BadInput: It cannot be read, or a line is something else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--racks {path} cannot be read: {error}.") from None
+    found: dict[str, str] = {}
+    for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+        told = [cell.strip() for cell in cells]
+        if not any(told) or told == ["host", "rack"]:
+            continue
+        if len(told) != 2 or not all(told):
+            raise BadInput(f"--racks {path}, line {number}: a host and its rack, parted by a comma, are needed.")
+        found[told[0]] = told[1]
+    if not found:
+        raise BadInput(f"--racks {path} names no host.")
+    return found
+
+
+def with_racks(rows: Sequence[GpuRow], racks: Mapping[str, str]) -> tuple[tuple[GpuRow, ...], tuple[str, ...]]:
+    """Return the rows with the racks of their hosts, and which hosts have none."""
+    hosts = dict.fromkeys(row.host for row in rows)
+    strange = [host for host in hosts if host not in racks]
+    more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+    notes = (f"--racks does not name {', '.join(strange[:5])}{more}.",) if strange else ()
+    return tuple(row.model_copy(update={"rack": racks.get(row.host, row.rack)}) for row in rows), notes

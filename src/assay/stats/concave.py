@@ -1,0 +1,110 @@
+"""Curves that rise ever more slowly: the nearest one to points, and sharing something out among several of them.
+
+Of what is shared out each bit goes where it gains the most. On concave curves made of straight pieces that is exact:
+the pieces are taken in the order of their slopes, and at most one of them in part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import optimize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float64]
+
+
+PIECES = 4
+"""Straight pieces between two neighbouring places."""
+STIFFNESS = 1e-3
+"""How much bends that differ count beside distances from the points: enough to choose among curves that are as near."""
+
+
+@dataclass(frozen=True)
+class Concave:
+    """A curve of straight pieces that never falls and never rises faster than before; ``x`` rises strictly."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    @property
+    def low(self) -> float:
+        """Where it begins."""
+        return self.x[0]
+
+    @property
+    def top(self) -> float:
+        """From where on it rises no more; its end where it rises up to there."""
+        return self.x[int(np.argmax(np.asarray(self.y) >= self.y[-1] * (1 - 1e-12)))]
+
+    def at(self, x: float) -> float:
+        """Return the height at x, which lies between its ends; beyond them that of the nearer one."""
+        return float(np.interp(x, self.x, self.y))
+
+    def reaches(self, y: float) -> float | None:
+        """Return the least x of at least such a height; null where it is never so high."""
+        if y > self.y[-1] * (1 + 1e-12):
+            return None
+        place = int(np.argmax(np.asarray(self.y) >= min(y, self.y[-1])))
+        if place == 0:
+            return self.x[0]
+        (x0, x1), (y0, y1) = self.x[place - 1 : place + 1], self.y[place - 1 : place + 1]
+        return x0 + (x1 - x0) * (min(y, y1) - y0) / (y1 - y0)
+
+
+def concave_fit(x: Samples, y: Samples) -> Concave:
+    """Return the concave curve that never falls and is nearest to the points (least squares), between their places.
+
+    It is a level and slopes that only ever end, none negative. Between two places there are further ends, and of all
+    curves that are as near the one is taken whose bends are the most alike: a chord would lie below what bends.
+    """
+    places, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    heights = np.bincount(inverse, weights=y) / counts
+    if len(places) == 1:
+        return Concave((float(places[0]),), (float(heights[0]),))
+    knots = np.concatenate([np.linspace(a, b, PIECES + 1)[:-1] for a, b in pairwise(places)] + [places[-1:]])
+    span, scale = float(places[-1] - places[0]), float(np.abs(heights).max()) or 1.0
+    ends, level = (knots - places[0]) / span, np.ones(len(knots))[:, None]
+    basis = np.hstack([level, -level, np.minimum(ends[:, None], ends[None, 1:])])
+    at = np.searchsorted(knots, places)
+    weight = np.sqrt(counts)[:, None]
+    alike = np.zeros((len(knots) - 3, basis.shape[1]))
+    bends = 2 * STIFFNESS / (ends[2:] - ends[:-2])  # a slope that ends at a knot, for each stretch that it stands for
+    for row in range(len(alike)):
+        alike[row, row + 2], alike[row, row + 3] = bends[row], -bends[row + 1]
+    left = np.vstack([weight * basis[at], alike])
+    right = np.concatenate([weight[:, 0] * heights / scale, np.zeros(len(alike))])
+    found, _ = optimize.nnls(left, right, maxiter=50 * len(knots))
+    fitted = scale * (basis @ found)
+    return Concave(tuple(map(float, knots)), tuple(map(float, fitted)))
+
+
+def share_out(curves: Sequence[Concave], total: float, lows: Sequence[float] | None = None) -> list[float] | None:
+    """Return how much of a total each curve gets so that their heights add up to the most; null if it is too little.
+
+    Each gets at least where it begins, or its ``lows``. What none can use is not given out.
+    """
+    given = [max(curve.low, low) for curve, low in zip(curves, lows or [c.low for c in curves], strict=True)]
+    left = total - sum(given)
+    if left < -1e-9 * max(abs(total), 1.0):
+        return None
+    pieces = [
+        ((y1 - y0) / (x1 - x0), place, max(x0, given[place]), x1)
+        for place, curve in enumerate(curves)
+        for x0, x1, y0, y1 in zip(curve.x, curve.x[1:], curve.y, curve.y[1:], strict=False)
+        if x1 > given[place] and y1 - y0 > 1e-12 * abs(y1)
+    ]
+    for _, place, start, end in sorted(pieces, key=lambda piece: (-piece[0], piece[1], piece[2])):
+        taken = min(end - start, max(left, 0.0))
+        given[place] += taken
+        left -= taken
+        if left <= 0:
+            break
+    return given

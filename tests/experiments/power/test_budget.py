@@ -1,0 +1,142 @@
+"""Caps from curves of known truth: the most work, what is refused, what is not said."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.experiments.power.budget import words
+from assay.experiments.power.budget.curves import curves_of, swept
+from assay.experiments.power.budget.page import findings_of, page
+from assay.experiments.power.budget.plan import Plan, frontier, plan_of, total
+from tests.experiments.power.simulated_fleets import Setting, simulate
+from tests.experiments.power.simulated_sweeps import rate_at, sweep_rows
+
+if TYPE_CHECKING:
+    from assay.experiments.power.rows import SweepRow
+
+GPUS = ((100.0, 180.0), (95.0, 260.0), (90.0, 400.0))
+"""Speed and knee of three GPUs that do not pay equally for a watt."""
+
+
+def rows(noise: float = 0.0, repeats: int = 3) -> list[SweepRow]:
+    return [
+        row
+        for slot, (speed, knee) in enumerate(GPUS)
+        for row in sweep_rows(slot, speed=speed, knee=knee, noise=noise, repeats=repeats)
+    ]
+
+
+def planned(watts: float, told: list[SweepRow] | None = None, **more: float) -> Plan:
+    curves, _ = curves_of(told or rows(), ())
+    return plan_of(curves, watts, **more)
+
+
+def test_no_caps_on_a_grid_do_more_work_than_the_chosen_ones() -> None:
+    plan = planned(1050.0)
+    fits = [share.curve.fit for share in plan.shares]
+    grid = np.arange(200.0, 561.0, 20.0)
+    best = max(total(fits, way) for way in itertools.product(grid, grid, grid) if sum(way) <= 1050.0)
+    assert total(fits, [share.watts for share in plan.shares]) >= best - 1e-9
+    truth = sum(rate_at(share.watts, *gpu) for share, gpu in zip(plan.shares, GPUS, strict=True))
+    really = max(
+        sum(rate_at(w, *gpu) for w, gpu in zip(way, GPUS, strict=True))
+        for way in itertools.product(grid, grid, grid)
+        if sum(way) <= 1050.0
+    )
+    assert truth >= 0.998 * really
+    assert sum(share.cap_w for share in plan.shares) <= 1050.0
+    assert all(share.cap_w == int(share.cap_w) for share in plan.shares)
+
+
+def test_the_loss_has_an_interval_over_repeats_and_beats_an_equal_split() -> None:
+    plan = planned(1050.0, rows(noise=0.003))
+    truth = 1 - sum(rate_at(s.watts, *g) for s, g in zip(plan.shares, GPUS, strict=True)) / sum(
+        rate_at(560.0, *gpu) for gpu in GPUS
+    )
+    assert plan.loss.low is not None
+    assert plan.loss.high is not None
+    assert plan.loss.low <= truth <= plan.loss.high
+    assert plan.against_equal is not None
+    assert plan.against_equal.value > 0
+    assert "lose" in words.headline(plan)
+    once = planned(1050.0, rows(repeats=1))
+    assert once.loss.low is None
+    assert "nothing was measured twice" in words.headline(once)
+
+
+def test_a_budget_below_the_lowest_caps_is_refused_with_the_least_that_would_do() -> None:
+    with pytest.raises(MachineCannot, match="at the lowest caps that were measured they take 600 W"):
+        planned(599.0)
+    with pytest.raises(MachineCannot, match="they take 700 W, 100 W of overhead included"):
+        planned(650.0, overhead_w=100.0)
+    with pytest.raises(MachineCannot, match="with at least 90 % of its full rate for each"):
+        planned(900.0, min_share=0.9)
+    with pytest.raises(BadInput, match="leaves nothing"):
+        planned(100.0, overhead_w=100.0)
+    assert [round(share.watts) for share in planned(600.0).shares] == [200, 200, 200]
+
+
+def test_every_gpu_keeps_the_share_that_was_asked_for() -> None:
+    plan = planned(1100.0, min_share=0.82)
+    assert all(share.share >= 0.82 - 1e-9 for share in plan.shares)
+    assert min(share.share for share in planned(1050.0).shares) < 0.82
+
+
+def test_a_budget_above_what_is_ever_drawn_does_not_bind() -> None:
+    plan = planned(2000.0)
+    assert not plan.binds
+    assert "2000 W do not bind: 3 GPUs never drew more than 1680 W together; no cap is needed." in words.headline(plan)
+    assert not list(words.commands(plan))
+    assert plan.loss.value == pytest.approx(0.0)
+
+
+def test_a_gpu_without_a_curve_gets_the_middle_one_of_its_model_and_is_marked() -> None:
+    others = simulate(Setting(nodes=1, gpus=1, runs=1), 1).all_rows
+    strange = others[0].model_copy(update={"model": "Other", "uuid": "GPU-other"})
+    curves, notes = curves_of(rows(), [*others, strange])
+    (borrowed,) = [curve for curve in curves if not curve.own]
+    assert borrowed.of == 3
+    assert borrowed.fit.at(400.0) == pytest.approx(rate_at(400.0, *GPUS[1]), rel=0.02)
+    assert notes == ("node0000 GPU 0 (Other) has no curve, nor has any of its model.",)
+    plan = plan_of(curves, 1300.0)
+    shown = page(plan, swept(rows(), None)[0], notes=notes)
+    assert "middle of 3 of its model" in str(shown)
+    assert [line.split()[-1] for _, line in words.commands(plan)] == [f"{share.cap_w:.0f}" for share in plan.shares]
+
+
+def test_nothing_is_said_beyond_the_lowest_and_the_highest_step() -> None:
+    narrow = sweep_rows(0, caps=(300.0, 400.0))[1:]
+    curves, _ = curves_of(narrow, ())
+    assert (curves[0].fit.low, curves[0].fit.x[-1]) == (300.0, 400.0)
+    never = [row.model_copy(update={"power_w": 150.0}) for row in narrow]
+    (curve,) = curves_of(never, ())[0]
+    assert curve.fit.x == (150.0,)
+    assert curve.cap(150.0) == 300.0
+    unknown, _ = curves_of([row.model_copy(update={"power_w": None}) for row in narrow], ())
+    assert unknown[0].fit.low == 300.0
+
+
+def test_one_piece_of_work_is_planned_for_and_others_are_asked_about() -> None:
+    both = [*rows(), *(row.model_copy(update={"params": {"n": 512}}) for row in rows())]
+    with pytest.raises(BadInput, match="Name one with --workload"):
+        swept(both, None)
+    work, own = swept(both, "sgemm@torch n=512")
+    assert (work.label, len(own)) == ("sgemm@torch n=512", len(rows()))
+    with pytest.raises(BadInput, match="Nothing was swept with --workload hgemm"):
+        swept(both, "hgemm")
+    with pytest.raises(BadInput, match="these are sweeps of sm_mhz"):
+        swept([row.model_copy(update={"knob": "sm_mhz"}) for row in rows()], None)
+
+
+def test_more_watts_never_do_less_and_findings_say_what_was_decided() -> None:
+    plan = planned(1050.0, rows(noise=0.01))
+    shares = [share for _, share, _ in frontier([share.curve for share in plan.shares], 12)]
+    assert shares == sorted(shares)
+    found = findings_of(plan, swept(rows(), None)[0])
+    assert [finding.verdict for finding in found.findings][:1] == ["yes"]
+    assert found.findings[0].origin == "simulated"
