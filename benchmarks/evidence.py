@@ -16,8 +16,9 @@ import shlex
 import sys
 import tarfile
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -25,6 +26,9 @@ from assay.experiments.registry import find
 from assay.runner import conclude
 from assay.store.runs import RunFolder
 from benchmarks.evidence_tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RESULTS = Path(__file__).parent / "results" / "h200"
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -66,11 +70,17 @@ def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def recomputed(name: str) -> dict[str, Any]:
     """Return the findings as they follow from the kept samples."""
+    with unpacked(name) as folder:
+        return dict(conclude(find(folder.plan.experiment), folder).findings.as_json())
+
+
+@contextmanager
+def unpacked(name: str) -> Iterator[RunFolder]:
+    """Give a kept run as a folder for the length of a ``with`` block."""
     with tempfile.TemporaryDirectory() as place:
         with tarfile.open(RESULTS / f"{name}.tar.xz") as archive:
             archive.extractall(place, **SAFELY)  # noqa: S202 - an archive of our own making
-        folder = RunFolder.open(Path(place))
-        return dict(conclude(find(folder.plan.experiment), folder).findings.as_json())
+        yield RunFolder.open(Path(place))
 
 
 def published(name: str) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from assay.experiments.power.rows import SWEEP_FILE, SweepRow
+from assay.experiments.registry import find
+from assay.runner import conclude
 from benchmarks import evidence
 from benchmarks.evidence_tables import table
 
@@ -31,11 +34,11 @@ COMMANDS = {
     "cases": ("power", "characterize", CASES, "--gpus", "0"),
     "sizes": (
         "power", "sweep", "sgemm", "--gpus", "0", "--sizes", "1024,2048,4096,8192,16384",
-        "--repeat", "2", "--duration", "4", "--settle", "6",
+        "--repeat", "3", "--duration", "3", "--settle", "4",
     ),
     "duty": (
         "power", "sweep", "sgemm", "--gpus", "0", "--duty", "25%:100%:25%", "--param", "n=4096",
-        "--repeat", "2", "--duration", "4", "--settle", "6",
+        "--repeat", "2", "--duration", "3", "--settle", "4",
     ),
 }  # fmt: skip
 NAMES = {"cases": "power", "sizes": "power_sizes", "duty": "power_duty"}
@@ -95,8 +98,24 @@ def verify() -> int:
             print(f"{name}: what follows from the samples is not what was published")
             differing = 1
         print(table(content["findings"], content["experiment"]) + "\n")
+        if content["experiment"] == "power_sweep":
+            print(steps(name) + "\n")
     print(beside_the_bare_loop())
     return differing
+
+
+def steps(name: str) -> str:
+    """Return every step of a kept sweep."""
+    with evidence.unpacked(name) as folder:
+        conclude(find(folder.plan.experiment), folder)
+        rows = [SweepRow.model_validate_json(line) for line in (folder.path / SWEEP_FILE).read_text().splitlines()]
+    lines = ["| step | time of a call, ms | W | J a call (95 %) | GFLOP/J |", "|---|---|---|---|---|"]
+    for row in rows:
+        step = f"{100 * float(str(row.setting)):g} %" if row.knob == "duty" else f"n = {row.setting}"
+        joules = f"{row.energy_per_call_j:.4g} ({row.energy_low_j:.4g} – {row.energy_high_j:.4g})"
+        watts = f"{row.power_w:.0f}"
+        lines.append(f"| {step} | {row.median_us / 1e3:.4g} | {watts} | {joules} | {row.gflop_per_j:.1f} |")
+    return "\n".join(lines)
 
 
 def beside_the_bare_loop() -> str:

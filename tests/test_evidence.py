@@ -28,6 +28,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "scaling"),
         ("evidence.py", "verify", "prediction"),
         ("fleet.py", "verify"),
+        ("power_gpu.py", "verify"),
     ],
     ids=" ".join,
 )
