@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assay.experiments.base import Experiment
 
 
-BESIDE_A_PLAN = {"file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval"}
+BESIDE_A_PLAN = {"apply", "file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval"}
 
 
 def merged(ctx: click.Context, given: dict[str, Any], file: Path, experiment: Experiment[Any]) -> dict[str, Any]:

@@ -233,6 +233,17 @@ def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
         return _done(lease, lambda: _set(nvml, uuid, "the SM clock", function, handle, low_mhz, high_mhz))
 
 
+def sm_clock_range(uuid: str) -> tuple[float, float]:
+    """Return the lowest and the highest SM clock that a GPU can be locked to, in MHz; the lowest is 0 where not listed.
+
+    Raises:
+        MachineCannot: The GPU offers none, or does not answer.
+    """
+    with _session() as nvml:
+        lowest, highest = _clock_range(nvml, uuid, _handle(nvml, uuid))
+        return float(lowest), float(highest)
+
+
 def unlock_sm_clocks(uuid: str, boot: str | None = None) -> None:
     """Let a GPU choose its SM clock again, unless the machine has restarted since it was locked."""
     if boot not in {None, boot_id()}:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from assay.core.results import Finding
     from assay.machine.model import Machine
 
+SYS_ADMIN = 21
+"""The capability's bit in /proc/self/status: in a container root may lack it."""
+STATUS = "proc/self/status"
 RAPL = "sys/class/powercap/intel-rapl:0/energy_uj"
 DRIVER_PARAMETERS = "proc/driver/nvidia/params"
 
@@ -24,16 +27,33 @@ def checks(machine: Machine, root: Path, *, user_id: int | None = None) -> list[
     is_root = (os.geteuid() if user_id is None else user_id) == 0
     found = [_cpu_energy(root)]
     if machine.gpus:
-        found += [_limits(is_root=is_root), _counters(root, is_root=is_root)]
+        found += [_limits(missing_to_set(root, user_id=user_id), is_root=is_root), _counters(root, is_root=is_root)]
     return found
 
 
-def _limits(*, is_root: bool) -> Finding:
+def missing_to_set(root: Path, *, user_id: int | None = None) -> str | None:
+    """Return what this process lacks to change limits and clocks of GPUs, in words; null: nothing that can be seen.
+
+    Nothing is changed to find out; whether the driver agrees shows when it is asked to.
+    """
+    if (os.geteuid() if user_id is None else user_id) != 0:
+        return "administrator rights: only root may, as with sudo"
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", text_of(root / STATUS) or "", re.MULTILINE)
+    if match is not None and not int(match[1], 16) >> SYS_ADMIN & 1:
+        return "the capability CAP_SYS_ADMIN, which this container does not give to its root"
+    return None
+
+
+def _limits(missing: str | None, *, is_root: bool) -> Finding:
     return check(
         "Power limits and clocks of GPUs may be changed (for sweeps; measuring needs none of it)",
-        "yes" if is_root else "no",
-        "this is root" if is_root else "only root may",
-        fix=None if is_root else "run the sweep with sudo; everything else works without",
+        "yes" if missing is None else "no",
+        "this is root" if missing is None else missing if is_root else "only root may",
+        fix=None
+        if missing is None
+        else "start the container with --cap-add SYS_ADMIN; everything else works without"
+        if is_root
+        else "run the sweep with sudo; everything else works without",
         topic="permissions",
     )
 

@@ -1,0 +1,158 @@
+"""What a sweep of limits or clocks would change on each GPU, said before anything is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.units import format_span
+from assay.core.values import Value
+from assay.experiments.power.sweep.plan import next_step
+from assay.experiments.power.sweep.words import settings_text
+
+if TYPE_CHECKING:
+    from assay.experiments.power.sweep.options import SweepOptions
+    from assay.machine.model import Gpu, Machine
+
+
+class Change(Value):
+    """What one GPU would be set to, from what it is. Null: not told."""
+
+    device: str
+    uuid: str
+    name: str
+    present: float | None
+    lowest: float | None
+    highest: float | None
+    persistence: bool | None
+    steps: tuple[float, ...]
+
+
+class Intent(Value):
+    """Everything a sweep would change, how long it would take at most, and what it lacks to do so."""
+
+    knob: str
+    changes: tuple[Change, ...]
+    trials: int
+    at_most_s: float | None
+    missing: str | None
+
+
+Range = tuple[float, float]
+MOST_TOLD = 12
+"""Of more steps the first two and the last are named."""
+
+
+def gpu_of(machine: Machine, device: str) -> Gpu:
+    """Return the whole GPU that a device is, or say why it has no limit or clock to be set.
+
+    Raises:
+        MachineCannot: It is no GPU, or a part of one.
+    """
+    if not device.startswith("cuda"):
+        raise MachineCannot(
+            f"{device} is a group of cores, whose power and clock cannot be set here; "
+            "--sizes, --dtypes, --batches and --duty sweep its load instead."
+        )
+    if "/" in device:
+        raise MachineCannot(f"{device} is a part of a GPU, and limits and clocks are of whole GPUs.")
+    return next(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" == device)
+
+
+def limit_range(gpu: Gpu) -> Range:
+    """Return the lowest and highest power limit that a GPU takes, in W."""
+    if gpu.power_limit_min_w is None or gpu.power_limit_max_w is None:
+        raise MachineCannot(f"GPU {gpu.index} ({gpu.name}) offers no power limit to be set.")
+    return gpu.power_limit_min_w, gpu.power_limit_max_w
+
+
+def check_steps(gpu: Gpu, steps: tuple[float, ...], allowed: Range, *, unit: str) -> None:
+    """Make sure that a GPU takes every step.
+
+    Raises:
+        BadInput: It does not; the range is named.
+    """
+    low, high = allowed
+    outside = [step for step in steps if not low <= step <= high]
+    if outside:
+        what = "A power limit" if unit == "W" else "An SM clock"
+        raise BadInput(
+            f"{what} of {outside[0]:g} {unit} is out of range: GPU {gpu.index} ({gpu.name}) takes "
+            f"{low:g} to {high:g} {unit}."
+        )
+
+
+def intent_of(machine: Machine, options: SweepOptions, ranges: dict[str, Range], missing: str | None) -> Intent:
+    """Return what would be changed; ``missing`` is the privilege that is lacking, in words."""
+    block = next_step(options, [])
+    steps = tuple(float(str(point.setting)) for point in options.points if point.setting is not None)
+    changes = []
+    for device in options.devices:
+        gpu = gpu_of(machine, device)
+        low, high = ranges[device]
+        present = gpu.power_limit_w if options.knob == "power_limit_w" else None
+        changes.append(
+            Change(
+                device=device,
+                uuid=gpu.uuid,
+                name=gpu.name,
+                present=present,
+                lowest=low,
+                highest=high,
+                persistence=gpu.persistence,
+                steps=steps,
+            )
+        )
+    return Intent(
+        knob=options.knob,
+        changes=tuple(changes),
+        trials=options.repeat * len(getattr(block, "trials", ())),
+        at_most_s=getattr(block, "left_s", None),
+        missing=missing,
+    )
+
+
+def in_words(options: SweepOptions, intent: Intent, machine: Machine) -> list[str]:
+    """Return the lines that tell it to people."""
+    lines = [_line(options, change) for change in intent.changes]
+    loose = persistence_note(machine, options)
+    lines += [loose] if loose is not None else []
+    span = f", at most {format_span(intent.at_most_s)}" if intent.at_most_s is not None else ""
+    lines.append(f"{options.workload} would be measured in {intent.trials} trials{span}.")
+    lines.append(
+        "Each step is set under a lease and undone after its trial, also where Assay is killed; "
+        "`assay reap` undoes it at any later time."
+    )
+    lines.append(
+        f"Missing: {intent.missing}."
+        if intent.missing is not None
+        else "No privilege is seen to be missing; whether the driver agrees shows when it is asked to."
+    )
+    lines.append("Nothing was changed and nothing measured; --apply does both.")
+    return lines
+
+
+def _line(options: SweepOptions, change: Change) -> str:
+    unit = "W" if options.knob == "power_limit_w" else "MHz"
+    what = "power limit" if unit == "W" else "SM clock"
+    now = f"{change.present:g} {unit} now, " if change.present is not None else ""
+    told = settings_text(options.knob, [*change.steps[:MOST_TOLD]])
+    if len(change.steps) > MOST_TOLD:
+        told = f"{change.steps[0]:g}, {change.steps[1]:g}, … {change.steps[-1]:g} {unit}"
+    steps = f"{len(change.steps)} step{'' if len(change.steps) == 1 else 's'}"
+    return (
+        f"{change.device} ({change.name}): {what} {now}takes {change.lowest:g} to {change.highest:g} {unit}; "
+        f"would be set to {steps}: {told}."
+    )
+
+
+def persistence_note(machine: Machine, options: SweepOptions) -> str | None:
+    """Say that limits may be lost where the driver is not kept loaded; null where it is, or is not told."""
+    gpus = [gpu_of(machine, device) for device in options.devices]
+    loose = [f"GPU {gpu.index}" for gpu in gpus if gpu.persistence is False]
+    if not loose:
+        return None
+    return (
+        f"Persistence mode is off on {', '.join(loose)}: the driver may forget limits and clocks whenever nobody has "
+        "the GPU open; `nvidia-smi -pm 1` keeps them."
+    )

@@ -1,0 +1,138 @@
+"""From records to numbers: what each device did at each step of each repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.experiments.power.sweep.plan import by_trial
+from assay.experiments.times import decisive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assay.core.results import Estimate, GpuSeen, Record, SubjectFacts
+    from assay.experiments.power.sweep.options import SweepOptions
+    from assay.experiments.power.sweep.plan import Visit
+    from assay.store.records import Records
+
+    Samples = NDArray[np.float64]
+
+WHOLE_TRIAL = "whole trial"
+"""Energy that is told so includes the start of the workers, and says nothing of calls."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One device at one step in one repeat. Null: not measured, or not told.
+
+    ``samples`` are times of a call in µs, an array for each start of the worker.
+    """
+
+    device: str
+    point: int
+    block: str
+    trial: str
+    quantity: str
+    samples: tuple[Samples, ...]
+    calls: int
+    timed_s: float
+    energy_j: Estimate | None
+    energy_note: str | None
+    flop: float | None
+    bytes_moved: float | None
+    power_w: float | None
+    sm_mhz: float | None
+    temperature_c: float | None
+    utilisation_percent: float | None
+    held_back: dict[str, float] | None
+
+    @property
+    def calls_per_s(self) -> float:
+        """Calls in a second of the time in which they followed one another, pauses of a duty included."""
+        return self.calls / self.timed_s
+
+    @property
+    def energy_per_call_j(self) -> float | None:
+        """What the device drew while one call was made, pauses included."""
+        return None if self.power_w is None or self.energy_j is None else self.power_w / self.calls_per_s
+
+    @property
+    def median_us(self) -> float:
+        """The median of its starts' medians."""
+        return float(np.median([np.median(each) for each in self.samples]))
+
+
+def taken(options: SweepOptions, records: Records) -> list[tuple[Visit, Record]]:
+    """Return every record with the visit it is of, in the order they were taken."""
+    known = by_trial(options, options.repeat)
+    return [(known[record.trial], record) for record in records if record.trial in known]
+
+
+def readings(options: SweepOptions, records: Records) -> list[Reading]:
+    """Return what each device did at each step in each repeat; trials without a result are left out."""
+    return [
+        reading
+        for visit, record in taken(options, records)
+        if record.status == "ok"
+        for device in visit.devices
+        if (reading := _reading(records, record, visit, device)) is not None
+    ]
+
+
+def _reading(records: Records, record: Record, visit: Visit, device: str) -> Reading | None:
+    quantity = decisive([record], device)
+    series = [s for s in record.series if (s.role, s.quantity) == (device, quantity) and s.n]
+    timed_s = sum(s.end_ns - s.start_ns for s in series) / 1e9
+    if not series or timed_s <= 0:
+        return None
+    seen = _seen(record, device)
+    energy, note = _energy(record, visit, device, seen)
+    facts = _facts(record, device)
+    seen_s = record.meanwhile.seen_s if record.meanwhile is not None else timed_s
+    power_w = seen.power_w if seen is not None else None
+    return Reading(
+        device=device,
+        point=visit.point,
+        block=record.block,
+        trial=record.trial,
+        quantity=quantity,
+        samples=tuple(records.samples(s) for s in series),
+        calls=sum(s.n * s.calls_per_sample for s in series),
+        timed_s=timed_s,
+        energy_j=energy,
+        energy_note=note,
+        flop=(facts.flop or None) if facts is not None else None,
+        bytes_moved=(facts.bytes_moved or None) if facts is not None else None,
+        power_w=energy.value / seen_s if energy is not None else power_w,
+        sm_mhz=seen.sm_mhz_mean if seen is not None else None,
+        temperature_c=seen.temperature_mean_c if seen is not None else None,
+        utilisation_percent=seen.utilisation_percent if seen is not None else None,
+        held_back=seen.throttle_share if seen is not None else None,
+    )
+
+
+def _seen(record: Record, device: str) -> GpuSeen | None:
+    """Return what the monitor saw of a device; sensors belong to whole GPUs, so that instances have none."""
+    kind, _, number = device.partition(":")
+    gpus = record.meanwhile.gpus if record.meanwhile is not None else ()
+    return next((seen for seen in gpus if kind == "cuda" and number == str(seen.gpu)), None)
+
+
+def _energy(record: Record, visit: Visit, device: str, seen: GpuSeen | None) -> tuple[Estimate | None, str | None]:
+    """Return the energy of a device while it was timed, and how it was told or why not."""
+    if device.startswith("cuda"):
+        if seen is None:
+            return None, "not told: no sensor of this GPU was read"
+        return seen.energy, seen.energy_note
+    if len(visit.devices) > 1:
+        return None, "not told: groups of cores that are timed at once share the processor's counters"
+    if record.energy is None or WHOLE_TRIAL in (record.energy_note or ""):
+        return None, record.energy_note or "not told: nobody watched"
+    return record.energy, record.energy_note
+
+
+def _facts(record: Record, device: str) -> SubjectFacts | None:
+    return next((facts for each in record.evidence if each.role == device for facts in each.subjects), None)

@@ -1,0 +1,42 @@
+"""Sweeps killed outright at random moments: every limit and clock is as it was found, and no process is left."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.sweep_kills import VARIANTS, Forked, killed
+from tests.fakes.fake_nvml import attached, hopper
+from tests.forking import Forking
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fakes.plugin import MakeFakeNvml
+
+KILLS = 10
+LATEST_S = 1.2
+"""After the first change; a trial takes about as long."""
+
+
+@pytest.mark.timeout(300)
+def test_killed_at_ten_random_moments_limits_and_clocks_are_restored_and_nothing_is_left(
+    make_fake_nvml: MakeFakeNvml, workplace: Path
+) -> None:
+    fake = make_fake_nvml([hopper(), hopper()], virtual=False)
+    chance = random.Random(20261115)
+    with attached(fake):
+        forking = Forking()
+        try:
+            start = partial(Forked, forking)
+            found = [
+                killed(fake, start, workplace, chance, variant=VARIANTS[number % len(VARIANTS)], latest_s=LATEST_S)
+                for number in range(KILLS)
+            ]
+        finally:
+            forking.close()
+    assert [each for each in found if not each.whole] == []
+    assert sum(each.changed for each in found) >= 3
