@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-pytest_plugins = ["tests.fakes.plugin", "tests.running", "tests.hosts.slurm.plugin"]
+pytest_plugins = ["tests.fakes.plugin", "tests.running", "tests.hosts.slurm.plugin", "tests.store.postgres"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,6 +33,10 @@ SMALL_RINGS = (
 """A shape of two ranks that is computed in milliseconds."""
 
 
+SMALL_GRID = ("--quick", "--sizes", "32,64", "--isolation", "none", "--no-monitor")
+"""A few points in two processes."""
+
+
 def commands(document: Path) -> list[str]:
     """Return the ``assay`` lines of a document's shell examples."""
     blocks = re.findall(r"^```bash\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -58,6 +62,8 @@ def shortened(command: str) -> list[str]:
         return [*words, "--budget", "1", "--repeat", "1", *(() if tuned else ("--tuner", "none"))]
     if words[:2] == ["scaling", "run"] and "--dry-run" not in words:
         return [*words, *SMALL_RINGS]
+    if words[:2] == ["threshold", "run"] and "--dry-run" not in words:
+        return [*words, *(SMALL_GRID if any(word.endswith(".yaml") for word in words) else ("--dry-run",))]
     if words[0] != "run" or "--dry-run" in words:
         return words
     if "concurrent" not in words:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 START_DELAY_NS = 50_000_000
 """A common start lies this far ahead, so that every worker has heard of it before it comes."""
 
+TURN_DELAY_NS = 5_000_000
+"""The same where only one has its turn: it is awake for the last of it, and its core no longer dozes."""
+
 CALIBRATION_SAMPLES = 3
 TURNS = 10
 
@@ -53,6 +56,7 @@ def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> 
         duration_s=None if exact else share_s,
         warmup_runs=method.warmup_runs,
         precision=None if crew.trial.schedule == "turns" else method.precision,
+        rounds=method.rounds,
         start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
         hold=hold,
         seed=crew.trial.seed + 1000 * crew.restart + turn,
@@ -72,6 +76,8 @@ def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool
             answer = answers[handle.seat.key]
             if isinstance(answer, Answer) and isinstance(answer.message, say.BlockDone):
                 crew.series.extend(_unpacked(handle, answer.message, answer.payload))
+                if answer.message.facts is not None:
+                    crew.facts[handle.seat.key] = say.Ready(facts=answer.message.facts)
     crew.fail_on(answers)
     return answers
 
@@ -115,13 +121,20 @@ def _together(crew: Crew, share_s: float) -> None:
 
 
 def _in_turns(crew: Crew, share_s: float) -> None:
-    """Alternate strictly between two processes; the one whose turn it is not sleeps."""
+    """Alternate strictly between two processes; the one whose turn it is not sleeps.
+
+    A turn lasts at least a call, so that there are fewer turns where calls are long.
+    """
     exact = crew.trial.method.benchmark_runs
     turns = exact if exact is not None else TURNS
+    end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for turn in range(turns):
         for role in crew.timed:
             order = _order(crew, share_s / (2 * turns), turn=turn)
-            _take(crew, crew.of([role]), order.model_copy(update={"samples": 1}) if exact else order)
+            soon = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
+            _take(crew, crew.of([role]), order.model_copy(update={**soon, "samples": 1} if exact else soon))
+        if exact is None and time.perf_counter_ns() >= end_ns:
+            break
 
 
 def _unpacked(handle: Handle, done: say.BlockDone, payload: bytes) -> list[RawSeries]:
@@ -129,6 +142,7 @@ def _unpacked(handle: Handle, done: say.BlockDone, payload: bytes) -> list[RawSe
     offset = 0
     for header in done.series:
         end = offset + 8 * header.n
+        start_ns, end_ns = header.window or (done.start_ns, done.end_ns)
         series.append(
             RawSeries(
                 role=handle.seat.role.name,
@@ -137,8 +151,8 @@ def _unpacked(handle: Handle, done: say.BlockDone, payload: bytes) -> list[RawSe
                 restart=handle.seat.restart,
                 quantity=header.quantity,
                 calls_per_sample=header.calls_per_sample,
-                start_ns=done.start_ns,
-                end_ns=done.end_ns,
+                start_ns=start_ns,
+                end_ns=end_ns,
                 data=payload[offset:end],
             )
         )

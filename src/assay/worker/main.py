@@ -14,10 +14,11 @@ from assay.core.errors import AssayError, BadInput
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.core.plan import HOST
 from assay.isolation.bind import Held, bind
+from assay.worker import origin, subjects
 from assay.worker import protocol as say
-from assay.worker import subjects
 from assay.worker.evidence import cpu_seconds, evidence, still_held
 from assay.worker.explain import explain
+from assay.worker.pairs import Pairs
 from assay.worker.timer import Timer, deeper
 from assay.worker.tracing import traced
 from assay.worker.tuning import tuned
@@ -25,6 +26,7 @@ from assay.worker.tuning import tuned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from assay.core.results import SubjectFacts
     from assay.timing.stretch import Stretch
     from assay.workloads.base import Prepared
 
@@ -42,6 +44,7 @@ class Worker:
         self._prepared: tuple[Prepared, ...] = ()
         self._timer = Timer((), ())
         self._told: say.Prepare | None = None
+        self._pairs: Pairs | None = None
 
     def serve(self) -> None:
         """Answer messages until told to finish."""
@@ -70,8 +73,14 @@ class Worker:
         self._cores = tuple(sorted(os.sched_getaffinity(0)))
         self._told = message
         role, device = message.role, workplace(message)
+        if role.in_pairs:
+            self._pairs = Pairs(message, device)
+            self._line.send(say.Ready(facts=self._pairs.begin()))
+            return
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
+        if role.parity:
+            facts = (facts[0], facts[1].model_copy(update={"parity": subjects.parity(*self._prepared)}))
         self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
         if role.duty == "timed" and not message.counted:
             how = self._timer.set_up(device, message.cache, message.timeout_s)
@@ -81,7 +90,10 @@ class Worker:
     def _block(self, message: say.TakeBlock) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        self._line.send(*_packed(self._timer.take(message)))
+        if self._pairs is not None:
+            self._line.send(*_packed(*self._pairs.take(message)))
+        else:
+            self._line.send(*_packed(self._timer.take(message)))
         if message.hold:
             self._hold(announce=False)
 
@@ -121,6 +133,8 @@ class Worker:
         for prepared in self._prepared:
             prepared.close()
         end_descendants()
+        for subject in self._told.role.subjects if self._told is not None else ():
+            origin.make_sure(subject)
         self._line.send(evidence(still_held(self._held, self._cores)))
 
 
@@ -139,13 +153,19 @@ def wait_until(moment_ns: int) -> None:
         pass
 
 
-def _packed(stretch: Stretch) -> tuple[say.BlockDone, bytes]:
+def _packed(stretch: Stretch, facts: tuple[SubjectFacts, ...] | None = None) -> tuple[say.BlockDone, bytes]:
     headers = tuple(
-        say.SeriesHeader(subject=s.subject, quantity=s.quantity, n=len(s.samples), calls_per_sample=s.calls_per_sample)
+        say.SeriesHeader(
+            subject=s.subject,
+            quantity=s.quantity,
+            n=len(s.samples),
+            calls_per_sample=s.calls_per_sample,
+            window=s.window,
+        )
         for s in stretch.series
     )
     payload = b"".join(s.samples.tobytes() for s in stretch.series)
-    return say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers), payload
+    return say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers, facts=facts), payload
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from assay.workloads.base import Workload
 
 BUILT_IN = {
+    "compressed_attention@flash": "assay.workloads.nsa.workloads:COMPRESSED_FLASH",
+    "compressed_attention@masked": "assay.workloads.nsa.workloads:COMPRESSED_MASKED",
     "cpu_hog@python": "assay.workloads.cpu_hog_python:WORKLOAD",
     "dilated_attention@torch": "assay.workloads.dilated_attention_torch:WORKLOAD",
     "flash_attention@numpy": "assay.workloads.flash_attention_numpy:WORKLOAD",
@@ -36,6 +38,8 @@ BUILT_IN = {
     "pcie_copy@torch": "assay.workloads.pcie_copy_torch:WORKLOAD",
     "rms_norm@torch": "assay.workloads.rms_norm_torch:WORKLOAD",
     "rms_norm@triton": "assay.workloads.rms_norm_triton:WORKLOAD",
+    "sliding_attention@flash": "assay.workloads.nsa.workloads:SLIDING_FLASH",
+    "sliding_attention@masked": "assay.workloads.nsa.workloads:SLIDING_MASKED",
     "softmax@helion": "assay.workloads.softmax_helion:WORKLOAD",
     "softmax@numpy": "assay.workloads.softmax_numpy:WORKLOAD",
     "softmax@torch": "assay.workloads.softmax_torch:WORKLOAD",
