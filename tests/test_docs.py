@@ -33,6 +33,10 @@ SMALL_RINGS = (
 """A shape of two ranks that is computed in milliseconds."""
 
 
+SMALL_GRID = ("--quick", "--sizes", "32,64", "--isolation", "none", "--no-monitor")
+"""A few points in two processes."""
+
+
 def commands(document: Path) -> list[str]:
     """Return the ``assay`` lines of a document's shell examples."""
     blocks = re.findall(r"^```bash\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -55,7 +59,10 @@ def fresh(document: Path) -> list[str]:
 
 def makes_a_run(command: str) -> bool:
     """Return whether ``runs/latest`` is another run after this command."""
-    makes = re.match(r"assay (run|contention run|contention matrix|scaling run)\b", command)
+    makes = re.match(
+        r"assay (run|contention run|contention matrix|scaling run|power characterize|power sweep|threshold run)\b",
+        command,
+    )
     return makes is not None and "--dry-run" not in command
 
 
@@ -66,21 +73,27 @@ def shortened(command: str) -> list[str]:
     words = shlex.split(command)[1:]
     if words[0] == "time":
         return [*words, "--budget", "0.3"]
-    if words[:2] == ["contention", "run"] and "--dry-run" not in words:
-        tuned = any(word.startswith("--tuner") for word in words)
-        return [*words, "--budget", "1", "--repeat", "1", *(() if tuned else ("--tuner", "none"))]
-    if words[:2] == ["scaling", "run"] and "--dry-run" not in words:
-        return [*words, *SMALL_RINGS]
-    if words[:2] == ["power", "characterize"] and "--dry-run" not in words:
-        return [*words, "--case", "idle", "--duration", "0.3"]
-    if words[0] != "run" or "--dry-run" in words:
+    if "--dry-run" in words:
         return words
+    if words[0] != "run":
+        return [*words, *less_of(words)]
     if "concurrent" not in words:
         words = ["cpu:0" if word == "cpu" else word for word in words]
     words = [f"{word}@numpy" if word in QUICK_TO_START else word for word in words]
     quick = ["--duration", "0.3", "--repeat", "1", "--restarts", "1"]
     cut = words.index("--") if "--" in words else len(words)
     return [*words[:cut], *quick, *words[cut:]]
+
+
+def less_of(words: list[str]) -> tuple[str, ...]:
+    """Return options with which a verb of two words measures less."""
+    if words[:2] == ["contention", "run"]:
+        tuned = any(word.startswith("--tuner") for word in words)
+        return ("--budget", "1", "--repeat", "1", *(() if tuned else ("--tuner", "none")))
+    if words[:2] == ["threshold", "run"]:
+        return SMALL_GRID if any(word.endswith(".yaml") for word in words) else ("--dry-run",)
+    least = {("scaling", "run"): SMALL_RINGS, ("power", "characterize"): ("--case", "idle", "--duration", "0.3")}
+    return least.get((words[0], words[1] if len(words) > 1 else ""), ())
 
 
 @pytest.mark.timeout(600)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Page
     from assay.core.plan import Trial
-    from assay.core.results import Findings, Summary
+    from assay.core.results import Finding, Findings, Summary
     from assay.experiments.base import Experiment
     from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
@@ -72,7 +72,12 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0 done; 4 when trials failed, or every tuner; 3 when nothing was measured as all were refused or skipped."""
+        """0 done; 4 when trials failed, or every tuner; 3 when nothing was measured as all were refused or skipped.
+
+        1 when a gate says no, whatever else happened.
+        """
+        if any(says_no(finding) for finding in self.findings.findings):
+            return 1
         states = {record.status for record in self.records}
         if "failed" in states or self.untuned:
             return 4
@@ -83,6 +88,13 @@ class Result:
         """How many tuners ran, where none of them found a configuration; 0 where one did, or none ran."""
         tunings = [tuning for record in self.records for tuning in record.tunings]
         return len(tunings) if all(tuning.config is None for tuning in tunings) else 0
+
+
+def says_no(finding: Finding) -> bool:
+    """Return whether a finding is that of a gate whose answer is no, or that fails where it is unsure."""
+    if finding.facts.get("about") != "gate":
+        return False
+    return finding.verdict == "no" or (finding.verdict == "unsure" and finding.facts.get("unsure") == "fail")
 
 
 def run(

@@ -154,7 +154,7 @@ def test_a_defect_of_ours_is_kept_and_called_one(
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\nfrom assay.cli.main import main\nmain(['--help'])\n"
-        "heavy = {'numpy', 'torch', 'matplotlib', 'pydantic', 'pynvml', 'scipy', 'rich'}\n"
+        "heavy = {'numpy', 'torch', 'matplotlib', 'pydantic', 'pynvml', 'scipy', 'rich', 'sqlalchemy'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -229,6 +229,7 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "continuous": True,
             "duty": 0.5,
             "settle_s": 30.0,
+            "rounds": 9,
         },
         Role: {
             "name": "x",
@@ -239,6 +240,8 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "isolation": "cpu",
             "worker": 1,
             "tuner": Tuner(name="pick", budget_s=1.0),
+            "in_pairs": True,
+            "parity": True,
         },
         Subject: {
             "workload": "gemm",

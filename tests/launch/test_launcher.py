@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from assay.core.plan import TO_THE_END, Role, Source, Subject
+from assay.core.plan import TO_THE_END, Role
 from assay.launch.budget import share_out
 from tests.running import function, quickly, role
 
@@ -156,28 +155,6 @@ def test_the_parent_stays_on_the_core_that_is_left_for_it(measure: Measure, work
     parent = set(map(int, (workplace / "parent.txt").read_text().split()))
     assert parent == before - set(outcome.evidence[0].allowed_cores)
     assert os.sched_getaffinity(0) == before
-
-
-def test_a_subject_from_another_checkout_is_imported_from_there(measure: Measure, workplace: Path) -> None:
-    for name in ("old", "new"):
-        (workplace / name).mkdir()
-        (workplace / name / "mine.py").write_text(
-            f"def work():\n    with open('seen.txt', 'a') as file:\n        file.write('{name} ')\n"
-        )
-    roles = [
-        role(
-            name,
-            Subject(
-                workload="mine:work",
-                impl="python",
-                source=Source(checkout=str(workplace / name), interpreter=sys.executable),
-            ),
-        )
-        for name in ("old", "new")
-    ]
-    outcome = measure(*roles, schedule="turns", method=quickly(warmup_runs=0, benchmark_runs=2))
-    assert outcome.status == "ok", outcome.reason
-    assert (workplace / "seen.txt").read_text() == "old new old new "
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: Verbs = {
+    "compare": ("assay.cli.compare:command", "Results held against each other: what is faster, slower, the same?"),
     "contention": ("assay.cli.contention:command", "Does side by side change what is measured, and what is picked?"),
     "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
+    "gate": ("assay.cli.gate:command", "Is one revision slower than another by more than a limit?"),
+    "history": ("assay.cli.history:command", "What was measured before, and has anything become slower?"),
     "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
     "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
     "power": ("assay.cli.power:command", "How do watts shape performance, and how unequal are GPUs?"),
@@ -28,6 +31,7 @@ VERBS: Verbs = {
     "resume": ("assay.cli.resume:command", "Go on with a run that was stopped or failed."),
     "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),
     "scaling": ("assay.cli.scaling:command", "What do more GPUs buy, and what does communication cost?"),
+    "threshold": ("assay.cli.threshold:command", "From which size on is the fast path really faster, here?"),
     "time": ("assay.cli.time:command", "How long a function takes, or which of several is faster."),
     "trace": ("assay.cli.trace:command", "Every kernel of a workload over time, with clocks, watts and counters."),
 }

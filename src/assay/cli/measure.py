@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.cli import show
+from assay.cli.remember import remember
 from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
 from assay.core.home import home
 from assay.hosts.traces import note_run
@@ -61,14 +62,24 @@ def as_told(
         monitor_interval_s=given["monitor_interval"],
     )
     folder = RunFolder.create(given["output_dir"].absolute(), plan, machine)
-    code = go_on(experiment, folder, machine, as_json=given["as_json"], kept=kept)
+    remembered = kept and given.get("history", True)
+    code = go_on(experiment, folder, machine, as_json=given["as_json"], kept=kept, remembered=remembered)
     return code if afterwards is None else afterwards(folder.path, code)
 
 
-def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, as_json: bool, kept: bool = True) -> int:
+def go_on(
+    experiment: Experiment[Any],
+    folder: RunFolder,
+    machine: Machine,
+    *,
+    as_json: bool,
+    kept: bool = True,
+    remembered: bool = True,
+) -> int:
     """Measure what a run folder still lacks; what was measured is kept whatever happens.
 
-    ``kept`` is false for a folder that nobody will find afterwards.
+    ``kept`` is false for a folder that nobody will find afterwards, ``remembered`` for a run that is not to enter the
+    history.
     """
     place = Torchrun.found()
     if place is not None and place.rank > 0:
@@ -94,14 +105,18 @@ def go_on(experiment: Experiment[Any], folder: RunFolder, machine: Machine, *, a
         raise
     except (Stopped, MachineCannot, BadInput) as error:
         raise (_with_the_way_on(error, folder) if kept else _with_nothing_kept(error)) from error
-    return shown(found, folder.path, as_json=as_json) if kept else show.passing(found, as_json=as_json)
+    try:
+        return shown(found, folder.path, as_json=as_json) if kept else show.passing(found, as_json=as_json)
+    finally:
+        if remembered:
+            remember(folder.path)
 
 
 def shown(found: Result, folder: Path, *, as_json: bool) -> int:
     """Show a result; whoever is too impatient for the report is told that nothing is lost."""
     try:
         return show.result(found, folder, as_json=as_json)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         way_on = f"`assay report {show.short(folder)}` draws it"
         raise Stopped(f"Stopped while the report was drawn; everything measured is kept, and {way_on}.") from None
 

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from assay.experiments.base import Experiment
 
 
-BESIDE_A_PLAN = {"apply", "file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval"}
+AFTERWARDS = {"output", "report", "update_config", "config", "baseline", "unsure"}
+"""What is done with results, which is no part of a plan."""
+BESIDE_A_PLAN = AFTERWARDS | {
+    "apply", "file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval", "history",
+}  # fmt: skip
 
 
 def merged(ctx: click.Context, given: dict[str, Any], file: Path, experiment: Experiment[Any]) -> dict[str, Any]:

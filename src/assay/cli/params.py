@@ -164,13 +164,19 @@ def verb(name: str) -> Callable[[Callable[..., object]], Verb]:
 
 
 def watching(function: FunctionT) -> FunctionT:
-    """Add the options of the recorder that watches a run."""
+    """Add the options of the recorder that watches a run, and of the history that remembers it."""
     function = click.option(
         "--monitor/--no-monitor", default=True, help="Record sensors meanwhile; energy and evidence come from it."
     )(function)
-    return click.option("--monitor-interval", type=Interval(), help="Between two looks.  [default: 50 ms on GPUs]")(
+    function = click.option("--monitor-interval", type=Interval(), help="Between two looks.  [default: 50 ms on GPUs]")(
         function
     )
+    return remembering(function)
+
+
+def remembering(function: FunctionT) -> FunctionT:
+    """Add the option to leave a run out of the history."""
+    return click.option("--history/--no-history", default=True, help="Keep the results in the history.")(function)
 
 
 def retaking(function: FunctionT) -> FunctionT:

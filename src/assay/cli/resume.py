@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import verb
+from assay.cli.params import remembering, verb
 
 
 @verb("resume")
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@remembering
 @hosted()
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
@@ -26,6 +27,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     import os
 
     from assay.cli import measure
+    from assay.cli.checked_out import as_needed
     from assay.core.errors import MachineCannot
     from assay.experiments.registry import find
     from assay.hosts.fleet.folder import is_fleet
@@ -45,9 +47,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     except OSError as error:
         raise MachineCannot(f"The run was started from {folder.plan.cwd}: {error.strerror}.") from None
     before = len(folder.decisions())
-    code = measure.go_on(
-        experiment, folder, detect(name_host=folder.machine.hostname is not None), as_json=given["as_json"]
-    )
+    machine = detect(name_host=folder.machine.hostname is not None)
+    with as_needed(experiment, folder, machine):
+        code = measure.go_on(experiment, folder, machine, as_json=given["as_json"], remembered=given["history"])
     if len(folder.decisions()) == before:
         click.echo("Nothing was left to measure.", err=True)
     return code

@@ -193,14 +193,20 @@ def parameter(text: str) -> tuple[str, str]:
 
 def command_subject(command_line: tuple[str, ...], metrics: tuple[str, ...]) -> Subject:
     """Return a command as a subject, having made sure that it can be started and its metrics read."""
-    import shlex
     import shutil
+
+    if shutil.which(command_line[0]) is None:
+        raise BadInput(f"There is no command {command_line[0]!r} to be found.")
+    return commanded(command_line, metrics)
+
+
+def commanded(command_line: tuple[str, ...], metrics: tuple[str, ...]) -> Subject:
+    """Return a command as a subject, having made sure that its metrics can be read."""
+    import shlex
 
     from assay.core.plan import Command, Metric, Subject
     from assay.workloads.command import read_metric
 
-    if shutil.which(command_line[0]) is None:
-        raise BadInput(f"There is no command {command_line[0]!r} to be found.")
     read = [read_metric(text) for text in metrics]
     twice = {name for name, _ in read if [n for n, _ in read].count(name) > 1}
     if twice:

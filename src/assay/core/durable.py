@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
@@ -155,15 +156,18 @@ def _write(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666, like: os.stat_result | None = None) -> None:
     """Put ``data`` at ``path`` so that every reader, even after a crash, finds the old content or the new, whole.
 
-    ``mode`` is the new file's permission before the umask.
+    ``mode`` is the new file's permission before the umask. ``like`` is a file whose permissions and, as far as that is
+    allowed, whose owner the new one gets.
     """
-    replace_by_parts(path, (data,), mode=mode)
+    replace_by_parts(path, (data,), mode=mode, like=like)
 
 
-def replace_by_parts(path: Path, parts: Iterable[bytes], *, mode: int = 0o666) -> None:
+def replace_by_parts(
+    path: Path, parts: Iterable[bytes], *, mode: int = 0o666, like: os.stat_result | None = None
+) -> None:
     """Do the same with content of any length, of which one part is held at a time."""
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     with friendly_os_errors(path):
@@ -172,6 +176,8 @@ def replace_by_parts(path: Path, parts: Iterable[bytes], *, mode: int = 0o666) -
             try:
                 for part in parts:
                     _write(descriptor, part)
+                if like is not None:
+                    _make_like(descriptor, like)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -181,6 +187,12 @@ def replace_by_parts(path: Path, parts: Iterable[bytes], *, mode: int = 0o666) -
                 temporary.unlink()
             raise
         _sync_folder(path.parent)
+
+
+def _make_like(descriptor: int, like: os.stat_result) -> None:
+    with contextlib.suppress(PermissionError):
+        os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
 
 
 def remove(path: Path) -> None:
@@ -240,9 +252,18 @@ def read_yaml(path: Path) -> JsonValue:
     try:
         return _plain(YAML(typ="safe", pure=True).load(text))
     except YAMLError as error:
-        raise BadInput(f"{path}{_place(error, text)}: not valid YAML: {_problem(error)}.") from error
+        raise BadInput(f"{path}{yaml_complaint(error, text)}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is not usable YAML: {error}.") from error
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file with every character it has: line ends as they are, a byte order mark first.
+
+    Raises:
+        BadInput: It cannot be read or is not UTF-8; the sentence names the file, and the line and the column.
+    """
+    return _decode(_read_bytes(path), path, "utf-8")
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -257,13 +278,18 @@ def _read_bytes(path: Path) -> bytes:
         raise BadInput(f"{path} cannot be read: {why}.") from error
 
 
-def _decode(data: bytes, path: Path) -> str:
+def _decode(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
         raise BadInput(f"{path}, line {line}, column {column}: not UTF-8 text.") from error
+
+
+def yaml_complaint(error: YAMLError, text: str) -> str:
+    """Say why a text is not YAML, and where; the words follow the file's name."""
+    return f"{_place(error, text)}: not valid YAML: {_problem(error)}."
 
 
 def _place(error: YAMLError, text: str) -> str:

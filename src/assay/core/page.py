@@ -75,13 +75,14 @@ class Strips(Value):
 
 
 class Line(Value):
-    """One line; ``low`` and ``high`` draw a band around it."""
+    """One line; ``low`` and ``high`` draw a band around it. A ``limit`` is what the others are held against."""
 
     label: str
     x: tuple[float, ...]
     y: tuple[float | None, ...]
     low: tuple[float | None, ...] | None = None
     high: tuple[float | None, ...] | None = None
+    limit: bool = False
 
     @model_validator(mode="after")
     def _same_lengths(self) -> Self:

@@ -29,10 +29,19 @@ Isolation = Literal["none", "gpu", "cpu", "numa", "full"]
 
 
 class Source(Value):
-    """Another checkout to import a workload from, and the interpreter to do it with."""
+    """Another checkout to take a workload from, and the interpreter to do it with.
+
+    A worker of it works in its ``folder`` and finds its ``src`` and itself first on the path.
+    """
+
+    LATER = frozenset({"folder", "instead_of"})
 
     checkout: str
     interpreter: str
+    folder: str = Field(default="", description="Within the checkout; empty: the checkout itself.")
+    instead_of: str | None = Field(
+        default=None, description="The working tree it stands in for: nothing may be imported from there."
+    )
 
 
 class Metric(Value):
@@ -96,9 +105,14 @@ class Role(Value):
     ``tuner`` also chooses a configuration of the first subject, after its time was taken, under the same schedule.
     Several roles may be on one device; ``worker`` tells them apart, and their device's cores are shared out to them.
     A load may be on the ``host``: a process with no device of its own.
+
+    ``in_pairs`` has the first subject compared with the second, the third with the fourth, and so on: each pair is put
+    in place, timed in turns and given back before the next. One that does not work is left out, and the others go on.
+
+    ``parity`` has the second subject's output compared with the first's before they are timed, or that of each pair.
     """
 
-    LATER = frozenset({"worker", "tuner"})
+    LATER = frozenset({"worker", "tuner", "in_pairs", "parity"})
 
     name: str
     subjects: tuple[Subject, ...] = Field(min_length=1)
@@ -108,6 +122,8 @@ class Role(Value):
     isolation: Isolation = "none"
     worker: int = Field(default=0, ge=0)
     tuner: Tuner | None = None
+    in_pairs: bool = False
+    parity: bool = False
 
     @model_validator(mode="after")
     def _one_device_or_one_per_rank(self) -> Self:
@@ -117,6 +133,20 @@ class Role(Value):
             raise ValueError(f"role {self.name!r} has a tuner, so that it is timed and has one rank")
         if HOST in self.devices and self.duty != "load":
             raise ValueError(f"role {self.name!r} is on the host, where only loads are")
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_are_whole(self) -> Self:
+        if self.in_pairs and (self.duty != "timed" or self.ranks > 1 or self.tuner is not None):
+            raise ValueError(f"role {self.name!r} is in pairs, so that it is timed, by one rank, and does not tune")
+        if self.in_pairs and (len(self.subjects) % 2 or any(subject.command for subject in self.subjects)):
+            raise ValueError(f"role {self.name!r} is in pairs: its subjects are functions or workloads, two and two")
+        return self
+
+    @model_validator(mode="after")
+    def _parity_is_of_two(self) -> Self:
+        if self.parity and not self.in_pairs and (len(self.subjects) != 2 or self.ranks > 1):
+            raise ValueError(f"role {self.name!r} asks for parity, so that it has two subjects and one rank")
         return self
 
     def device_of(self, rank: int) -> str:
@@ -135,7 +165,7 @@ class Method(Value):
     its own start (``start_us``, since the start of its series), so that watts can be laid over calls.
     """
 
-    LATER = frozenset({"continuous", "duty", "settle_s"})
+    LATER = frozenset({"continuous", "duty", "settle_s", "rounds"})
 
     duration_s: float = Field(gt=0)
     warmup_runs: int | None = Field(default=None, ge=0)
@@ -148,6 +178,7 @@ class Method(Value):
     settle_s: float | None = Field(
         default=None, gt=0, description="All run untimed first, until clocks and heat are steady, at most so long."
     )
+    rounds: int | None = Field(default=None, ge=4, description="Of subjects in pairs: of each pair at most so many.")
 
     @model_validator(mode="after")
     def _continuous_calls_are_not_counted(self) -> Self:
@@ -195,6 +226,10 @@ class Trial(Value):
             raise ValueError("turns alternate between exactly two timed roles of one rank each")
         if self.schedule == "turns" and any(role.tuner is not None for role in timed):
             raise ValueError("a tuner is not stopped and started, so none has its turn: choose alone or together")
+        if any(role.in_pairs for role in timed) and (self.schedule != "alone" or self.profile):
+            raise ValueError("pairs are put in place one after another, so that they are timed alone, and not traced")
+        if any(role.in_pairs for role in timed) != (self.method.rounds is not None):
+            raise ValueError("rounds are those of a role in pairs, which needs them")
         loads = [r for r in self.roles if r.duty == "load" or (self.schedule == "together" and len(timed) > 1)]
         if any(role.ranks > 1 for role in loads):
             raise ValueError("ranks end their work together, so a role of several cannot be held as a load")

@@ -99,6 +99,33 @@ class Check(Value):
         return self.error <= self.tolerance
 
 
+class Parity(Value):
+    """Whether a fast path gave what its reference gives, looked at before anything was timed.
+
+    Errors are absolute; null where they are not finite, or nothing was compared.
+    """
+
+    passed: bool | None = Field(description="Null: not checked, which is not passed.")
+    reason: str | None = Field(default=None, description="Why it did not pass, or was not checked.")
+    measure: str = Field(description="What was compared with what, and over what.")
+    mean_error: float | None = None
+    mean_limit: float | None = None
+    max_error: float | None = None
+    max_limit: float | None = None
+    dense_max_error: float | None = Field(
+        default=None, description="Of attention with a mask in the same dtype; null for functions of the user's."
+    )
+    deterministic: bool | None = Field(default=None, description="Whether calls again gave the same bits; not judged.")
+    rows_checked: int | None = Field(default=None, description="Of ``rows``: queries, or elements of an output.")
+    rows: int | None = None
+
+    @model_validator(mode="after")
+    def _a_reason_unless_passed(self) -> Self:
+        if not self.passed and not self.reason:
+            raise ValueError("a parity that did not pass says why")
+        return self
+
+
 class HowTimed(Value):
     """By which method a subject is timed, and why; what it launches, and how far the method itself may be off."""
 
@@ -122,6 +149,11 @@ class SubjectFacts(Value):
     measured: dict[str, float] | None = Field(
         default=None, description="What one untimed call was seen to do, by names that end in a unit; null: not looked."
     )
+    parity: Parity | None = Field(
+        default=None, description="Of a fast path with its reference, where its role asks for it; null: not asked."
+    )
+    left_out: str | None = Field(default=None, description="In pairs: why it was not timed, where the others were.")
+    reached: bool = Field(default=True, description="In pairs: false where its turn never came.")
 
 
 class Evidence(Value):

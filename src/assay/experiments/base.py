@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from assay.core.page import Page
     from assay.core.plan import Block, Done
     from assay.core.results import Findings
+    from assay.launch.checkouts import Checkouts
     from assay.machine.model import Machine
     from assay.store.records import Records
 
@@ -34,6 +35,15 @@ class Experiment(Protocol[OptionsT]):
 
     def page(self, machine: Machine, options: OptionsT, findings: Findings, records: Records) -> Page:
         """Return what to show."""
+        ...
+
+
+@runtime_checkable
+class NeedsCheckouts(Protocol):
+    """An experiment whose workers take their code from checkouts, which have to be there while it is measured."""
+
+    def checkouts(self, options: Any) -> Checkouts:
+        """Return which checkouts."""
         ...
 
 

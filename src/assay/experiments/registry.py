@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "contention": "assay.experiments.contention:EXPERIMENT",
+    "gate": "assay.experiments.gate:EXPERIMENT",
     "matrix": "assay.experiments.matrix:EXPERIMENT",
     "power": "assay.experiments.power.characterize:EXPERIMENT",
     "power_sweep": "assay.experiments.power.sweep:EXPERIMENT",
     "run": "assay.experiments.run:EXPERIMENT",
     "scaling": "assay.experiments.scaling:EXPERIMENT",
     "scaling_prediction": "assay.experiments.scaling_prediction:EXPERIMENT",
+    "threshold": "assay.experiments.threshold:EXPERIMENT",
 }
 ENTRY_POINTS = "assay.experiments"
 

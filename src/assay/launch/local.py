@@ -19,6 +19,7 @@ from assay.core.durable import friendly_os_errors
 from assay.core.errors import MachineCannot
 from assay.core.processes import marks
 from assay.isolation.bind import environment
+from assay.launch import sources
 from assay.launch.fate import describe_end, oom_kills
 from assay.launch.ranks import is_torchrun_variable, rank_environment
 from assay.worker import protocol as say
@@ -71,11 +72,11 @@ class LocalWorker:
                 scratch.mkdir(parents=True)
                 self.born_ns = time.perf_counter_ns()
                 self._process = subprocess.Popen(
-                    [_interpreter(errand), "-P", "-m", "assay.worker.main", str(theirs.fileno()), str(os.getpid())],
+                    [*_program(errand), str(theirs.fileno()), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    cwd=cwd,
+                    cwd=_workplace(errand, cwd),
                     env={**_environment(errand, ranks), **marks(token), SCRATCH: str(scratch)},
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
@@ -139,9 +140,16 @@ def log_name(errand: Errand) -> str:
     return f"{errand.trial}-{errand.attempt}-{role}-rank{seat.rank}-restart{seat.restart}.log"
 
 
-def _interpreter(errand: Errand) -> str:
+def _program(errand: Errand) -> list[str]:
+    """Return the beginning of a worker's command line."""
     source = errand.seat.role.subjects[0].source
-    return source.interpreter if source is not None else sys.executable
+    return [sys.executable, "-P", "-m", "assay.worker.main"] if source is None else sources.words(source)
+
+
+def _workplace(errand: Errand, cwd: Path) -> Path:
+    """Return the folder that a worker works in."""
+    source = errand.seat.role.subjects[0].source
+    return cwd if source is None else sources.workplace(source)
 
 
 def _environment(errand: Errand, ranks: Mapping[str, str]) -> dict[str, str]:
@@ -149,17 +157,15 @@ def _environment(errand: Errand, ranks: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not is_torchrun_variable(name)}
     variables = {**inherited, **environment(errand.allotment), **ranks}
     variables["PYTHONFAULTHANDLER"] = "1"
-    variables["PYTHONPATH"] = os.pathsep.join(_import_paths(errand, variables.get("PYTHONPATH", "")))
+    source = errand.seat.role.subjects[0].source
+    if source is not None:
+        return sources.surroundings(source, variables)
+    variables["PYTHONPATH"] = os.pathsep.join(_import_paths(variables.get("PYTHONPATH", "")))
     return variables
 
 
-def _import_paths(errand: Errand, inherited: str) -> list[str]:
-    """Return where the worker imports from: another checkout first, then this very Assay, then as inherited."""
-    paths: list[str] = []
-    source = errand.seat.role.subjects[0].source
-    if source is not None:
-        paths += [str(p) for p in (Path(source.checkout) / "src", Path(source.checkout)) if p.is_dir()]
+def _import_paths(inherited: str) -> list[str]:
+    """Return where the worker imports from: this very Assay, then as inherited."""
     ours = Path(__file__).resolve().parents[2]
-    if str(ours) not in {*site.getsitepackages(), site.getusersitepackages()}:
-        paths.append(str(ours))
-    return paths + [str(Path(p).absolute()) for p in inherited.split(os.pathsep) if p]
+    installed = str(ours) in {*site.getsitepackages(), site.getusersitepackages()}
+    return [*([] if installed else [str(ours)]), *(str(Path(p).absolute()) for p in inherited.split(os.pathsep) if p)]

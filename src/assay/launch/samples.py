@@ -21,6 +21,7 @@ def unpacked(seat: Seat, said: say.BlockDone | say.Released, payload: bytes) -> 
     offset = 0
     for header in said.series:
         end = offset + 8 * header.n
+        start_ns, end_ns = header.window or (said.start_ns, said.end_ns)
         series.append(
             RawSeries(
                 role=seat.role.name,
@@ -29,8 +30,8 @@ def unpacked(seat: Seat, said: say.BlockDone | say.Released, payload: bytes) -> 
                 restart=seat.restart,
                 quantity=header.quantity,
                 calls_per_sample=header.calls_per_sample,
-                start_ns=said.start_ns,
-                end_ns=said.end_ns,
+                start_ns=start_ns,
+                end_ns=end_ns,
                 data=payload[offset:end],
             )
         )

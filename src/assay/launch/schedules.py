@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 START_DELAY_NS = 50_000_000
 """A common start lies this far ahead, so that every worker has heard of it before it comes."""
 
+TURN_DELAY_NS = 5_000_000
+"""The same where only one has its turn: it is awake for the last of it, and its core no longer dozes."""
+
 CALIBRATION_SAMPLES = 3
 TURNS = 10
 ONE_BY_ONE = "several ranks go in step, so that their calls are timed one by one and not continuously"
@@ -64,6 +67,7 @@ def _order(crew: Crew, share_s: float, *, hold: bool = False, turn: int = 0) -> 
         duration_s=None if exact else share_s,
         warmup_runs=method.warmup_runs,
         precision=crew.trial.enough,
+        rounds=method.rounds,
         start_at_ns=time.perf_counter_ns() + START_DELAY_NS,
         hold=hold,
         duty=method.duty,
@@ -84,6 +88,8 @@ def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool
             answer = answers[handle.seat.key]
             if isinstance(answer, Answer) and isinstance(answer.message, say.BlockDone):
                 crew.series.extend(unpacked(handle.seat, answer.message, answer.payload))
+                if answer.message.facts is not None:
+                    crew.facts[handle.seat.key] = say.Ready(facts=answer.message.facts)
     crew.fail_on(answers)
     return answers
 
@@ -127,10 +133,17 @@ def _together(crew: Crew, share_s: float) -> None:
 
 
 def _in_turns(crew: Crew, share_s: float) -> None:
-    """Alternate strictly between two processes; the one whose turn it is not sleeps."""
+    """Alternate strictly between two processes; the one whose turn it is not sleeps.
+
+    A turn lasts at least a call, so that there are fewer turns where calls are long.
+    """
     exact = crew.trial.method.benchmark_runs
     turns = exact if exact is not None else TURNS
+    end_ns = time.perf_counter_ns() + int(share_s * 1e9)
     for turn in range(turns):
         for role in crew.timed:
             order = _order(crew, share_s / (2 * turns), turn=turn)
-            _take(crew, crew.of([role]), order.model_copy(update={"samples": 1}) if exact else order)
+            soon = {"start_at_ns": time.perf_counter_ns() + TURN_DELAY_NS}
+            _take(crew, crew.of([role]), order.model_copy(update={**soon, "samples": 1} if exact else soon))
+        if exact is None and time.perf_counter_ns() >= end_ns:
+            break

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from assay.core.results import Record
 
 TICK_S = 1.0
+MOST_TOLD = 8
+"""Times of one trial that are told one by one."""
 
 
 class PlainProgress:
@@ -137,10 +139,20 @@ def outcome(record: Record) -> str:
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
     timed = [s for s in record.estimates if s.quantity == decisive([record], s.role)]
+    left_out = [f.left_out for e in record.evidence for f in e.subjects if f.left_out is not None]
+    if len(timed) > MOST_TOLD or left_out:
+        return _briefly([s.estimate.value for s in timed], left_out)
     times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
     if len({s.role for s in timed}) == 1:
         return ", ".join(times)
     return ", ".join(f"{s.role} {taken}" for s, taken in zip(timed, times, strict=True))
+
+
+def _briefly(times_us: list[float], left_out: list[str]) -> str:
+    """Write how many were timed, and what was left out, where there are too many to name each."""
+    told = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
+    told += [f"{len(left_out)} left out: {left_out[0]}"] if left_out else []
+    return "; ".join(told)
 
 
 def _half_width(share: float | None) -> str:

@@ -155,6 +155,11 @@ class CudaRig:
         beside = rigged.instrument if "busy" in options.times and options.method == "auto" else None
         return replace(rigged, instrument=clock, decisive="span_us", error_us=error_us, beside=beside)
 
+    def forget(self) -> None:
+        """Give back the memory of graphs that are not needed any more."""
+        self._bench.renew_pool()
+        self._bench.torch.cuda.empty_cache()
+
     def _wall(self, bound: Bound, options: Options) -> WallClock:
         bench = self._bench
 

@@ -30,12 +30,13 @@ FIRST_LOOK = 64
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of one quantity of one subject, in order."""
+    """Samples of one quantity of one subject, in order; ``window`` is when, where that is not the whole stretch."""
 
     subject: int
     quantity: str
     samples: array[float]
     calls_per_sample: int = 1
+    window: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class _Sampled:
         """Return all that was taken."""
         each = self._rigged.instrument.calls_per_sample
         found = [
-            Series(subject, _NAMES.get(name, name), array("d", samples.tolist()), each)
+            Series(subject, KEPT_AS.get(name, name), array("d", samples.tolist()), each)
             for name, samples in joined(self._batches).items()
         ]
         if self._rigged.wall is not None:
@@ -95,7 +96,8 @@ class _Sampled:
         return found
 
 
-_NAMES = {"cycles": "busy_cycles"}
+KEPT_AS = {"cycles": "busy_cycles"}
+"""What a quantity of an instrument is called in a series, where that differs."""
 
 
 def take(

@@ -33,13 +33,13 @@ def explain(error: BaseException) -> say.Failed:
         return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot))
     text = " ".join(str(error).split())
     told = text[:_MOST_CHARACTERS]
-    if _is_out_of_memory(error, text):
+    if out_of_memory(error):
         return say.Failed(reason=f"out of memory: {told or type(error).__name__}")
     reason = f"{type(error).__name__}: {told}" if told else type(error).__name__
     return say.Failed(reason=reason, by_another=any(words in text.lower() for words in _GONE))
 
 
-def _is_out_of_memory(error: BaseException, text: str) -> bool:
+def out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out: Python's, a GPU's as PyTorch says it, or the host's as PyTorch says it."""
     names = {base.__name__ for base in type(error).__mro__}
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or any(words in text for words in _OUT_OF_MEMORY)
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or any(words in str(error) for words in _OUT_OF_MEMORY)

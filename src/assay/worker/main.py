@@ -15,11 +15,12 @@ from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.core.plan import HOST
 from assay.isolation.bind import Held, bind
 from assay.stats import longrun
+from assay.worker import origin, subjects
 from assay.worker import protocol as say
-from assay.worker import subjects
 from assay.worker.evidence import cpu_seconds, evidence, still_held
 from assay.worker.explain import explain
 from assay.worker.flow import Flow
+from assay.worker.pairs import Pairs
 from assay.worker.timer import Timer
 from assay.worker.tracing import traced
 from assay.worker.tuning import tuned
@@ -27,6 +28,7 @@ from assay.worker.tuning import tuned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from assay.core.results import SubjectFacts
     from assay.timing.stretch import Stretch
     from assay.workloads.base import Prepared
 
@@ -45,6 +47,7 @@ class Worker:
         self._timer = Timer((), ())
         self._flow: Flow | None = None
         self._told: say.Prepare | None = None
+        self._pairs: Pairs | None = None
 
     def serve(self) -> None:
         """Answer messages until told to finish."""
@@ -73,8 +76,14 @@ class Worker:
         self._cores = tuple(sorted(os.sched_getaffinity(0)))
         self._told = message
         role, device = message.role, workplace(message)
+        if role.in_pairs:
+            self._pairs = Pairs(message, device)
+            self._line.send(say.Ready(facts=self._pairs.begin()))
+            return
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
+        if role.parity:
+            facts = (facts[0], facts[1].model_copy(update={"parity": subjects.parity(*self._prepared)}))
         self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
         looked_at = role.duty == "timed" and message.looked_at and not message.counted
         if looked_at or role.tuner is not None:
@@ -90,11 +99,18 @@ class Worker:
     def _block(self, message: say.TakeBlock) -> None:
         if message.start_at_ns is not None:
             wait_until(message.start_at_ns)
-        stretch = self._timer.take(message) if self._flow is None else self._flow.take(message)
+        stretch, facts = self._taken(message)
         headers, payload = _packed(stretch)
-        self._line.send(say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers), payload)
+        done = say.BlockDone(start_ns=stretch.start_ns, end_ns=stretch.end_ns, series=headers, facts=facts)
+        self._line.send(done, payload)
         if message.hold:
             self._hold(message.duty, announce=False)
+
+    def _taken(self, message: say.TakeBlock) -> tuple[Stretch, tuple[SubjectFacts, ...] | None]:
+        """Time a stretch; of pairs, what was found out about each on the way comes with it."""
+        if self._pairs is not None:
+            return self._pairs.take(message)
+        return (self._timer.take(message) if self._flow is None else self._flow.take(message)), None
 
     def _tune(self, message: say.Tune) -> None:
         if self._told is None:
@@ -134,6 +150,8 @@ class Worker:
         for prepared in self._prepared:
             prepared.close()
         end_descendants()
+        for subject in self._told.role.subjects if self._told is not None else ():
+            origin.make_sure(subject)
         self._line.send(evidence(still_held(self._held, self._cores)))
 
 
@@ -154,7 +172,13 @@ def wait_until(moment_ns: int) -> None:
 
 def _packed(stretch: Stretch) -> tuple[tuple[say.SeriesHeader, ...], bytes]:
     headers = tuple(
-        say.SeriesHeader(subject=s.subject, quantity=s.quantity, n=len(s.samples), calls_per_sample=s.calls_per_sample)
+        say.SeriesHeader(
+            subject=s.subject,
+            quantity=s.quantity,
+            n=len(s.samples),
+            calls_per_sample=s.calls_per_sample,
+            window=s.window,
+        )
         for s in stretch.series
     )
     return headers, b"".join(s.samples.tobytes() for s in stretch.series)

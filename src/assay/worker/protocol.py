@@ -66,6 +66,7 @@ class TakeBlock(Value):
     duration_s: float | None = None
     warmup_runs: int | None = None
     precision: float | None = Field(default=None, description="Known so well, it may end before its time.")
+    rounds: int | None = Field(default=None, description="Of each pair, where the subjects are in pairs.")
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
     hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
     duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")
@@ -129,15 +130,17 @@ class SeriesHeader(Value):
     quantity: str
     n: int
     calls_per_sample: int
+    window: tuple[int, int] | None = Field(default=None, description="When, where that is not the whole stretch.")
 
 
 class BlockDone(Value):
-    """The samples, behind this message."""
+    """The samples, behind this message; of subjects in pairs also what was found out about them meanwhile."""
 
     kind: Literal["done"] = "done"
     start_ns: int
     end_ns: int
     series: tuple[SeriesHeader, ...]
+    facts: tuple[SubjectFacts, ...] | None = None
 
 
 class Tuned(Value):

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import SubjectFacts
-from assay.workloads import command, registry
+from assay.worker import origin
+from assay.workloads import command, outputs, registry
 from assay.workloads.function import FunctionWorkload
+from assay.workloads.parity import not_checked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from assay.core.plan import Subject
+    from assay.core.results import Parity
     from assay.workloads.base import Prepared
 
 
@@ -21,7 +26,9 @@ def prepare(subject: Subject, *, device: str, seed: int) -> Prepared:
     if subject.digest is not None and FunctionWorkload(subject.workload).digest() != subject.digest:
         raise MachineCannot(f"{subject.label} has changed since this run was planned; start a new run for it")
     workload = registry.find(subject.workload, subject.impl)
-    return workload.prepare(subject.params, subject.config, device=device, seed=seed)
+    prepared = workload.prepare(subject.params, subject.config, device=device, seed=seed)
+    origin.make_sure(subject)
+    return prepared
 
 
 def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
@@ -43,3 +50,21 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
         kernels=ran.kernels if ran else None,
         measured=None if measured is None else dict(measured),
     )
+
+
+def parity(reference: Prepared, fast: Prepared) -> Parity:
+    """Compare a fast path with its reference: as it knows itself how to, or by what the two return."""
+    if fast.parity is not None:
+        return fast.parity()
+    if reference.reports_extras or fast.reports_extras:
+        return not_checked(outputs.MEASURE, "the output of a command is not compared")
+    return outputs.compare(_finished(reference), _finished(fast), tolerance=fast.tolerance)
+
+
+def _finished(prepared: Prepared) -> Callable[[], object]:
+    def call() -> object:
+        returned = prepared.call()
+        prepared.synchronize()
+        return returned
+
+    return call

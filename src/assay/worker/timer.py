@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assay.core.results import HowTimed
-from assay.timing import stretch, wall
+from assay.timing import pairs, stretch, wall
 from assay.timing.options import Options
 from assay.timing.rig import CudaRig, Rigged
 from assay.timing.stretch import Series, Stretch
@@ -43,6 +43,7 @@ class Timer:
         self._labels = tuple(labels)
         self._timed = tuple(_timed(p) for p in prepared)
         self._rigged: tuple[Rigged, ...] = ()
+        self._rig: CudaRig | None = None
         self._reader: ClockReader | None = None
         self._wanted = False
         self._warm = False
@@ -59,7 +60,7 @@ class Timer:
         self._wanted = True
         if device.startswith("cuda") and "torch" in sys.modules and not any(p.waits_itself for p in self._prepared):
             options = _options(device, cache, timeout_s)
-            on = CudaRig(options.index)
+            self._rig = on = CudaRig(options.index)
             self._reader = on.reader()
             named = zip(self._prepared, self._labels, strict=True)
             self._rigged = tuple(replace(on.set_up(Bound(label, p.call), options), beside=None) for p, label in named)
@@ -72,16 +73,33 @@ class Timer:
         share_s = order.duration_s or 0.0
         if order.samples is not None or order.warmup_runs is not None or not self._wanted:
             return self._plainly(order, begin_ns, share_s)
+        self._warm_up(share_s)
+        until_ns = begin_ns + int(share_s * 1e9)
+        return stretch.take(
+            self._rigged, until_ns=until_ns, precision=order.precision, seed=order.seed, reader=self._reader
+        )
+
+    def take_pair(self, subjects: tuple[int, int], *, rounds: int, until_ns: int, seed: int) -> list[Series]:
+        """Time the two subjects there are in rounds, until a moment at about the latest; name them as told."""
+        self._warm_up(max(0.0, (until_ns - time.perf_counter_ns()) / 1e9))
+        first, second = self._rigged
+        return pairs.take((first, second), subjects, rounds=rounds, until_ns=until_ns, seed=seed, reader=self._reader)
+
+    def close(self) -> None:
+        """Give back what the instruments hold on a device, so that others fit in."""
+        for each in self._rigged:
+            each.close()
+        if self._rig is not None:
+            self._rig.forget()
+
+    def _warm_up(self, share_s: float) -> None:
+        """Warm all up before they are timed for the first time."""
         if not self._rigged:
             named = zip(self._prepared, self._labels, strict=True)
             self._rigged = tuple(_by_wall(p, label) for p, label in named)
         if not self._warm:
             warm_all([each.instrument for each in self._rigged], share_s * WARMUP_SHARE)
             self._warm = True
-        until_ns = begin_ns + int(share_s * 1e9)
-        return stretch.take(
-            self._rigged, until_ns=until_ns, precision=order.precision, seed=order.seed, reader=self._reader
-        )
 
     def _plainly(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> Stretch:
         if self._calls_per_sample is None:

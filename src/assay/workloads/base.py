@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from assay.core.results import Check
+    from assay.core.results import Check, Parity
     from assay.core.values import Params
 
 Extras = Mapping[str, float]
@@ -33,6 +33,8 @@ class Prepared:
     Attributes:
         call: One unit of work. It may return extras, which are kept as series of their own.
         check: Compares one call's output with a float64 reference; null where there is none.
+        parity: Judges one call's output, as that of a fast path, by what it stands for; null where that is not known.
+        tolerance: The relative error that passes where it is compared with another function; null: that of its dtype.
         ran: Makes one call and looks at what it launched; a backend other than the one asked for is a failure.
         flop: Floating-point operations of one call; null where it is not known.
         bytes_moved: The least bytes one call must read and write; null where it is not known.
@@ -46,6 +48,8 @@ class Prepared:
 
     call: Callable[[], object]
     check: Callable[[], Check] | None = None
+    parity: Callable[[], Parity] | None = None
+    tolerance: float | None = None
     ran: Callable[[], Ran] | None = None
     flop: float | None = None
     bytes_moved: float | None = None

@@ -38,7 +38,8 @@ class FunctionWorkload:
     """A function of the user's, called with the parameters as keyword arguments.
 
     Data belongs at module level or in a cache of the function: whatever the call does is timed. A function
-    with an attribute ``synchronize`` has that called before the clock is read.
+    with an attribute ``synchronize`` has that called before the clock is read. One with an attribute ``tolerance`` may
+    be off by that relative error where its output is compared with that of another.
     """
 
     impl = "python"
@@ -90,10 +91,19 @@ class FunctionWorkload:
         except ValueError:
             pass  # some functions written in C do not say what they take
         synchronize = getattr(function, "synchronize", None)
-        call = partial(function, **params)
+        call, tolerance = partial(function, **params), self._tolerance(function)
         if callable(synchronize):
-            return Prepared(call=call, synchronize=synchronize, waits_itself=True)
-        return Prepared(call=call)
+            return Prepared(call=call, tolerance=tolerance, synchronize=synchronize, waits_itself=True)
+        return Prepared(call=call, tolerance=tolerance)
+
+    def _tolerance(self, function: Callable[..., object]) -> float | None:
+        """Return the relative error that a function says it may have; null where it says nothing."""
+        said = getattr(function, "tolerance", None)
+        if said is None:
+            return None
+        if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said < 1:
+            raise BadInput(f"The tolerance of {self.name} is a relative error from 0 to 1, not {said!r}.")
+        return float(said)
 
     def _look_into(self, path: Path, params: Params) -> None:
         try:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from assay.workloads.base import Workload
 
 BUILT_IN = {
+    "compressed_attention@flash": "assay.workloads.nsa.workloads:COMPRESSED_FLASH",
+    "compressed_attention@masked": "assay.workloads.nsa.workloads:COMPRESSED_MASKED",
     "cpu_hog@python": "assay.workloads.cpu_hog_python:WORKLOAD",
     "dgemm@torch": "assay.workloads.square_gemm_torch:DGEMM",
     "dilated_attention@torch": "assay.workloads.dilated_attention_torch:WORKLOAD",
@@ -43,6 +45,8 @@ BUILT_IN = {
     "rms_norm@triton": "assay.workloads.rms_norm_triton:WORKLOAD",
     "sgemm@numpy": "assay.workloads.square_gemm_numpy:WORKLOAD",
     "sgemm@torch": "assay.workloads.square_gemm_torch:SGEMM",
+    "sliding_attention@flash": "assay.workloads.nsa.workloads:SLIDING_FLASH",
+    "sliding_attention@masked": "assay.workloads.nsa.workloads:SLIDING_MASKED",
     "softmax@helion": "assay.workloads.softmax_helion:WORKLOAD",
     "softmax@numpy": "assay.workloads.softmax_numpy:WORKLOAD",
     "softmax@torch": "assay.workloads.softmax_torch:WORKLOAD",

@@ -20,7 +20,7 @@ BLOCKS, QUICK_BLOCKS = 6, 4
 LEAST_BLOCKS = 2
 """Whatever the budget: one block has no interval."""
 
-START_S = {"torch": 4.0, "triton": 6.0, "helion": 8.0}
+START_S = {"torch": 4.0, "triton": 6.0, "helion": 8.0, "masked": 4.0, "flash": 4.0}
 OTHER_START_S = 0.7
 """Until a worker is ready, as is usual by implementation."""
 BESIDE_S = 0.4

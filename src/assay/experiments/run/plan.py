@@ -14,7 +14,7 @@ from assay.launch.watch import WAIT_AT_MOST_S
 YARDSTICKS = "yardsticks"
 YARDSTICK_S = 3.0
 
-START_UP_S = {"torch": 10.0, "triton": 20.0}
+START_UP_S = {"torch": 10.0, "triton": 20.0, "masked": 10.0, "flash": 10.0}
 """What a trial may take beside its duration, by implementation: importing PyTorch, compiling, checking the result."""
 
 OTHER_START_UP_S = 1.0

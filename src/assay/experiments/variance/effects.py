@@ -10,7 +10,7 @@ from scipy import special
 
 from assay.core.results import Estimate
 from assay.stats.intervals import CONFIDENCE
-from assay.stats.longrun import quantile
+from assay.stats.ratios import pooled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,39 +37,20 @@ def ratio(baseline: ByStratum, concurrent: ByStratum) -> Estimate | None:
         groups = [(baseline[s], concurrent[s]) for s in shared]
     else:
         groups = [([v for vs in baseline.values() for v in vs], [v for vs in concurrent.values() for v in vs])]
-    if not all(first and second for first, second in groups):
+    found = pooled(groups)
+    if found is None:
         return None
-    weight = sum(len(a) * len(b) / (len(a) + len(b)) for a, b in groups)
-    centre = sum(len(a) * len(b) / (len(a) + len(b)) * (_mean_log(b) - _mean_log(a)) for a, b in groups) / weight
-    n = sum(len(a) + len(b) for a, b in groups)
-    half = _half_width(groups, centre, n - len(groups) - 1, weight)
+    n, ends = sum(len(a) + len(b) for a, b in groups), found.interval()
     where = f"{len(groups)} {'device' if len(groups) == 1 else 'devices'}" if shared else "devices that differ"
     return Estimate(
-        value=math.exp(centre),
-        low=None if half is None else math.exp(centre - half),
-        high=None if half is None else math.exp(centre + half),
+        value=found.value,
+        low=None if ends is None else ends[0],
+        high=None if ends is None else ends[1],
         unit="×",
-        scope="run" if half is not None else "process",
-        method=f"log-ratio over {n} results on {where}, {'least squares' if half is not None else 'too few to tell'}",
+        scope="run" if ends is not None else "process",
+        method=f"log-ratio over {n} results on {where}, {'least squares' if ends is not None else 'too few to tell'}",
         n=n,
     )
-
-
-def _half_width(
-    groups: list[tuple[list[float], list[float]]], centre: float, freedom: int, weight: float
-) -> float | None:
-    """Return how far the interval reaches; null where nothing is left to tell the noise from."""
-    if freedom < 1:
-        return None
-    squares = 0.0
-    for first, second in groups:
-        logs = np.concatenate([np.log(first), np.log(second) - centre])
-        squares += float(np.sum((logs - logs.mean()) ** 2))
-    return quantile(CONFIDENCE, freedom) * math.sqrt(squares / freedom / weight)
-
-
-def _mean_log(values: Sequence[float]) -> float:
-    return float(np.mean(np.log(values)))
 
 
 def spread(repeats: Mapping[str, Sequence[Sequence[float]]]) -> Spread | None:

@@ -28,6 +28,7 @@ MOST_POINTS = 1200
 
 _MOST_MARKED = 40
 _MARKERS = "osD^vPX"
+_LIMIT = (0, (4, 2.4))
 _DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
 
 
@@ -51,9 +52,10 @@ def add_lines(axes: Axes, lines: Sequence[Line], look: Theme, *, markers: bool) 
     """Draw lines and their bands into axes; return a handle of each for the legend."""
     handles = []
     for index, line in enumerate(lines):
-        colour = look.lines[index % len(look.lines)]
-        dash = _DASHES[index // len(look.lines) % len(_DASHES)]
-        handles.append(_draw_line(axes, line, colour, dash, _marker(line, index, markers=markers)))
+        colour = look.muted if line.limit else look.lines[index % len(look.lines)]
+        dash = _LIMIT if line.limit else _DASHES[index // len(look.lines) % len(_DASHES)]
+        marker = "" if line.limit else _marker(line, index, markers=markers)
+        handles.append(_draw_line(axes, line, colour, dash, marker))
         handles[-1].set_markeredgecolor(look.background)
     axes.grid()
     return handles

@@ -1,0 +1,198 @@
+"""How fast a history takes in a million records, and gives back a thousand series of a year.
+
+python benchmarks/history.py run       measure on SQLite, and on PostgreSQL where it is installed; keep every sample
+python benchmarks/history.py verify    compute the table again from the kept samples
+
+The run folders are real: their records are those of a kept run on an H200, with other values. A record of a CPU has one
+quantity and gives one point; one of a GPU has six. What is timed begins with the files and ends with the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import statistics
+import sys
+import tarfile
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from assay.core.results import Findings
+from assay.store.history.asking import Wanted
+from assay.store.history.database import Database
+from assay.store.history.importing import import_runs
+from assay.store.history.place import Place, file_place, read
+from assay.store.history.series import load
+from assay.store.runs import RunFolder
+
+if TYPE_CHECKING:
+    from assay.core.plan import Trial
+    from assay.core.results import Record
+
+RESULTS = Path(__file__).parent / "results" / "history.json"
+KEPT = Path(__file__).parent / "results" / "h200" / "run.tar.xz"
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+SERIES = 1000
+SHAPES = {"one quantity": 1_000_000, "six quantities": 200_000}
+"""Records of each shape that are imported, a thousand a run."""
+
+AT_ONCE = 10
+"""Runs that are written to disk, then imported, then removed; each import is one sample."""
+
+YEAR_S = 365 * 86400.0
+LOADS = 7
+VALUE = "1234567.5"
+"""Stands where each run puts a value of its own."""
+
+
+class Runs:
+    """Run folders by the thousand: one block of so many trials, its records with other values every time."""
+
+    def __init__(self, shape: str, series: int = SERIES) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            with tarfile.open(KEPT) as archive:
+                archive.extractall(place, **SAFELY)  # noqa: S202 - an archive of our own making
+            folder = RunFolder.open(Path(place))
+            decision = folder.decisions()[-1]
+            record = next(r for r in folder.records() if r.block == decision.block.name)
+        trials = [widened(decision.block.trials[0], rows) for rows in range(series)]
+        block = decision.block.model_copy(update={"trials": tuple(trials)})
+        self._plan = folder.plan.model_copy(update={"seed": series})
+        self._machine = folder.machine.model_dump_json()
+        self._blocks = decision.model_copy(update={"block": block}).model_dump_json()
+        quantities = None if shape == "six quantities" else {"call_us"}
+        self._lines = [retold(record, trial, quantities).model_dump_json() for trial in trials]
+        self._seeded = random.Random(0)
+
+    def write(self, path: Path, day: float) -> None:
+        """Write the run of one day."""
+        begun = (datetime(2025, 11, 15, tzinfo=UTC) + timedelta(days=day)).isoformat(timespec="milliseconds")
+        path.mkdir(parents=True)
+        (path / "plan.json").write_text(self._plan.model_copy(update={"created_at": begun}).model_dump_json())
+        (path / "machine.json").write_text(self._machine)
+        (path / "blocks.jsonl").write_text(f"{self._blocks}\n")
+        values = (str(self._seeded.lognormvariate(5, 0.03)) for _ in self._lines)
+        (path / "records.jsonl").write_text(
+            "".join(f"{line.replace(VALUE, value)}\n" for line, value in zip(self._lines, values, strict=True))
+        )
+        (path / "findings.json").write_text(Findings(headline="Kept.").model_dump_json(by_alias=True))
+
+
+def widened(trial: Trial, rows: int) -> Trial:
+    """Return a trial of its own for each number of rows."""
+    role = trial.roles[0]
+    subject = role.subjects[0].model_copy(update={"params": {**role.subjects[0].params, "rows": rows}})
+    return trial.model_copy(update={"roles": (role.model_copy(update={"subjects": (subject,)}),)})
+
+
+def retold(record: Record, trial: Trial, quantities: set[str] | None) -> Record:
+    """Return a record as that of another trial, of some quantities only, with a mark where its values stand."""
+    estimates = tuple(
+        said.model_copy(update={"estimate": said.estimate.model_copy(update={"value": float(VALUE)})})
+        for said in record.estimates
+        if quantities is None or said.quantity in quantities
+    )
+    series = tuple(s for s in record.series if quantities is None or s.quantity in quantities)
+    return record.model_copy(update={"trial": trial.id, "estimates": estimates, "series": series})
+
+
+def imported(database: Database, made: Runs, runs: int, folder: Path) -> list[list[float]]:
+    """Return, for each batch of runs spread over a year, its records, its points, its seconds and those of CPU."""
+    samples = []
+    for first in range(0, runs, AT_ONCE):
+        for run in range(first, min(runs, first + AT_ONCE)):
+            made.write(folder / f"run-{run:05d}", run * YEAR_S / 86400 / runs)
+        records = sum(path.read_bytes().count(b"\n") for path in folder.glob("*/records.jsonl"))
+        begin, cpu = time.perf_counter(), time.process_time()
+        found = import_runs(database, [folder])
+        took = (time.perf_counter() - begin, time.process_time() - cpu)
+        samples.append([records, found.points, *(round(seconds, 4) for seconds in took)])
+        shutil.rmtree(folder)
+    return samples
+
+
+def loaded(database: Database) -> tuple[list[float], int, int]:
+    """Return the seconds of each load of all series, how many those are, and how many points they have."""
+    samples = []
+    for _ in range(LOADS):
+        begin = time.perf_counter()
+        with database.reading() as connection:
+            courses = load(connection, Wanted())
+        samples.append(round(time.perf_counter() - begin, 4))
+    return samples, len(courses), sum(map(len, courses))
+
+
+def measured(place: Place, shape: str, records: int, folder: Path) -> dict[str, Any]:
+    """Return every sample of one shape of records on one database."""
+    database = Database.open(place)
+    before = os.getloadavg()[0]
+    batches = imported(database, Runs(shape), records // SERIES, folder)
+    loads, series, points = loaded(database)
+    return {"imports": batches, "loads_s": loads, "series": series, "points": points, "load_before": before}
+
+
+def run() -> dict[str, Any]:
+    """Return every sample, by database and shape."""
+    from tests.store.postgres import Server, missing
+
+    kept: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "samples": {}}
+    server = None if missing() else Server(settings=())
+    try:
+        if server is not None:
+            server.start()
+        for shape, records in SHAPES.items():
+            with tempfile.TemporaryDirectory() as place:
+                file = Path(place) / "history.sqlite"
+                kept["samples"][f"SQLite | {shape}"] = measured(file_place(file), shape, records, Path(place) / "runs")
+                kept["samples"][f"SQLite | {shape}"]["mib"] = round(file.stat().st_size / 2**20)
+                if server is not None:
+                    where, folder = read(server.fresh()), Path(place) / "runs"
+                    kept["samples"][f"PostgreSQL | {shape}"] = measured(where, shape, records, folder)
+    finally:
+        if server is not None:
+            server.stop()
+    return kept
+
+
+def table(kept: dict[str, Any]) -> str:
+    """Return the published table: rates over the whole import, its slowest part, and the median load.
+
+    CPU is that of the importing process alone; on a busy machine it waits for more than that.
+    """
+    titles = (
+        "database", "records have", "records", "records/s", "slowest 10,000", "by CPU time", "points/s",
+        "series × points", "loaded in, s",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for name, told in kept["samples"].items():
+        records, points, seconds, cpu = (sum(column) for column in zip(*told["imports"], strict=True))
+        slowest = min(batch[0] / batch[2] for batch in told["imports"])
+        shape = f"{told['series']:,} × {told['points'] // told['series']:,}"
+        cells = (
+            *name.split(" | "), f"{records:,}", f"{records / seconds:,.0f}", f"{slowest:,.0f}/s",
+            f"{records / cpu:,.0f}/s", f"{points / seconds:,.0f}", shape, f"{statistics.median(told['loads_s']):.2f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure or verify."""
+    if sys.argv[1:] == ["run"]:
+        RESULTS.write_text(json.dumps(run(), separators=(",", ":")) + "\n", encoding="utf-8")
+    elif sys.argv[1:] != ["verify"]:
+        print(__doc__)
+        return 2
+    print(table(json.loads(RESULTS.read_text(encoding="utf-8"))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

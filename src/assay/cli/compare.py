@@ -1,0 +1,98 @@
+"""``assay compare``: results held against each other; a gate where one is asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import Fraction, verb
+from assay.core.errors import BadInput, GateSaysNo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.experiments.comparing.result import Result
+
+
+@verb("compare")
+@click.argument("results", nargs=-1)
+@click.option("--minimum-effect", type=Fraction(), default="2%", show_default=True, help="What is smaller counts not.")
+@click.option("--quantity", "quantities", multiple=True, metavar="call_us", help="Only this; may be given again.")
+@click.option("--fail-on-regression", "gate", is_flag=True, help="Exit with 1 where something surely became worse.")
+@click.option(
+    "--unsure",
+    type=click.Choice(["pass", "fail"]),
+    default="pass",
+    show_default=True,
+    help="What the gate does where it cannot be told.",
+)
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown to this file.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def command(results: tuple[str, ...], **given: Any) -> int:
+    """Compare results with the first of them, number by number.
+
+    RESULTS are run folders of any experiment, their findings.json, what --json printed, results of `assay threshold`,
+    or files of the older tools. Numbers are of the same thing where workload, implementation, parameters,
+    configuration, conditions and quantity are the same. On the same model of GPU each gets a verdict; across models
+    they stand side by side.
+
+    \b
+    assay compare runs/before runs/after
+    assay compare runs/before runs/after --fail-on-regression --minimum-effect 5%
+    assay compare t4.json l4.json a100.json --report gpus.md
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.core.durable import replace_atomically
+    from assay.experiments.comparing.aligning import aligned
+    from assay.experiments.comparing.page import page
+    from assay.experiments.comparing.result import compare
+    from assay.experiments.comparing.sources import read
+    from assay.reports.markdown import to_markdown
+    from assay.reports.terminal import print_page
+
+    if given["unsure"] == "fail" and not given["gate"]:
+        raise BadInput("--unsure fail is of the gate, and there is none without --fail-on-regression.")
+    table = aligned([read(path) for path in paths(results)], given["quantities"])
+    found = compare(table, given["minimum_effect"])
+    if given["gate"] and not found.pairs and not found.thresholds:
+        raise BadInput(f"A gate needs results on the same model of device. {found.headline}")
+    shown = page(table, found)
+    if given["report"] is not None:
+        replace_atomically(given["report"], to_markdown(shown, {}).encode())
+    if given["as_json"]:
+        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        print_page(shown, show.console(stderr=False))
+    if given["report"] is not None:
+        show.console(stderr=True).print(f"Report: {show.short(given['report'])}", markup=False, soft_wrap=True)
+    if given["gate"]:
+        answer(found, strict=given["unsure"] == "fail")
+    return 0
+
+
+def paths(words: Sequence[str]) -> list[Path]:
+    """Return the paths that words name: two at least, and none of them twice."""
+    from assay.experiments.variance.inputs import paths_of
+
+    found, missing = paths_of(words)
+    if missing:
+        raise BadInput(f"{'; '.join(missing)}.")
+    if len(found) < 2:
+        raise BadInput("There is nothing to compare with: name two results at least, the baseline first.")
+    real = [path.resolve() for path in found]
+    twice = next((path for place, path in enumerate(found) if real[place] in real[:place]), None)
+    if twice is not None:
+        raise BadInput(f"{twice} is the same as {found[real.index(twice.resolve())]}, named before.")
+    return found
+
+
+def answer(found: Result, *, strict: bool) -> None:
+    """Let the gate speak."""
+    if found.verdict == "no" or (found.verdict == "unsure" and strict):
+        said = "says no" if found.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
+        raise GateSaysNo(f"The gate {said}. {found.headline}")
+    said = "is passed" if found.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
+    click.echo(f"The gate {said}.", err=True)

@@ -1,0 +1,90 @@
+"""From the flags of ``assay threshold run`` to what is measured; anything that makes no sense is said here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import BadInput, MachineCannot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from assay.experiments.threshold.options import ThresholdOptions
+    from assay.machine.model import Machine
+
+DURATION_S = {"cuda": 60.0, "cpu": 20.0}
+BUDGET_S = {"cuda": 240.0, "cpu": 90.0}
+QUICK_SHARE = 0.5
+QUICK_PROCESSES = 2
+
+RENTED = ("modal", "runpod", "lambda", "ssh", "auto")
+"""Where else GPUs are; each needs a host that is installed."""
+
+
+def refuse_rented(given: Mapping[str, Any]) -> None:
+    """Say so where a machine is asked for that no installed host has."""
+    from assay.hosts import registry
+
+    known = registry.known()
+    for option in ("provider", "on"):
+        name = (given[option] or registry.LOCAL).partition(":")[0]
+        if name == registry.LOCAL or name in known:
+            if option == "provider" and name != registry.LOCAL:
+                raise BadInput(f"--provider takes local; for {name} write --on {name}.")
+            continue
+        if option == "provider" or name in RENTED:
+            installed = " or ".join((registry.LOCAL, *sorted(known)))
+            raise MachineCannot(f"No host {name!r} is installed here; --on takes {installed}.")
+    if given["gpu_type"] is not None:
+        raise BadInput(
+            f"--gpu-type {given['gpu_type']} says what kind of GPU to rent, and nothing is rented here; "
+            "--gpus 0 chooses among those of this machine."
+        )
+
+
+def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
+    """Return the options that the flags mean on this machine."""
+    from pydantic import ValidationError
+
+    from assay.core.values import first_problem
+    from assay.experiments.threshold.grid import planned
+    from assay.experiments.threshold.options import BLOCKS, ThresholdOptions
+    from assay.experiments.threshold.spec import DEFAULT, load, margin_of
+    from assay.isolation.devices import choose, kind_of
+
+    groups = given["cpu_groups"] or (None if given["devices"] and given["devices"] != ("cpu",) else 1)
+    chosen = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=groups)
+    asked = given["gpus"] or [name for name in given["devices"] if ":" in name]
+    if len(asked) > 1:
+        raise BadInput(f"A threshold is that of one device, and {len(asked)} are named; run them one by one.")
+    device = chosen[0]
+    kind = kind_of(device)
+    path: Path = given["thresholds"] or DEFAULT
+    margin = None if given["safety_margin"] is None else margin_of(given["safety_margin"])
+    sizes = [int(word) for word in given["sizes"]]
+    if kind == "cpu" and given["decide_on"] == "span":
+        raise BadInput("--decide-on span is for GPUs; on a CPU a call returns when its work is done: decide on call.")
+    if kind == "cpu" and given["cache"] == "cold":
+        raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
+    share = QUICK_SHARE if given["quick"] else 1.0
+    try:
+        return ThresholdOptions(
+            thresholds=tuple(
+                planned(wanted, kind=kind, grid=given["grid"], margin=margin, sizes=sizes) for wanted in load(path)
+            ),
+            device=device,
+            decide_on=given["decide_on"],
+            blocks=given["processes"] or (QUICK_PROCESSES if given["quick"] else BLOCKS),
+            duration_s=given["duration"] or DURATION_S[kind] * share,
+            budget_s=given["budget"] or BUDGET_S[kind] * share,
+            isolation=given["isolation"],
+            strangers=given["strangers"],
+            cache=given["cache"],
+            timeout_s=given["timeout"],
+            cpu_groups=groups,
+            retakes=given["retakes"],
+            seed=given["seed"],
+        )
+    except ValidationError as error:
+        raise BadInput(f"{first_problem(error)}.") from None

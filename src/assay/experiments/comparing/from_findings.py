@@ -1,0 +1,92 @@
+"""Numbers of files that hold judged claims, or what ``assay time --json`` printed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from assay.core.errors import BadInput
+from assay.core.results import Finding
+from assay.core.units import unit_of
+from assay.core.values import first_problem
+from assay.experiments.comparing.values import Name, Number
+from assay.timing.values import Comparison, Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import JsonValue
+
+    from assay.core.results import Estimate
+
+WRITTEN = {"us": "µs"}
+"""Units that are written in two ways."""
+
+QUANTITIES = ("busy_us", "span_us", "call_us")
+
+
+def of_findings(found: list[JsonValue], model: str | None) -> list[Number]:
+    """Return the number of each claim that has one.
+
+    Raises:
+        BadInput: A claim is not what this version of Assay writes; the sentence has no file name.
+    """
+    try:
+        findings = [Finding.model_validate(each) for each in found]
+    except ValidationError as error:
+        raise BadInput(f"a finding is not what this version of Assay writes: {first_problem(error)}") from None
+    numbers: list[Number] = []
+    seen: Counter[str] = Counter()
+    for finding in findings:
+        seen[finding.claim] += 1
+        again = (("number", str(seen[finding.claim])),) if seen[finding.claim] > 1 else ()
+        if finding.estimate is not None:
+            name = Name(finding.claim, again, finding.estimate.unit or "value")
+            numbers.append(_number(name, None, model, finding.estimate))
+    return numbers
+
+
+def of_timed(content: dict[str, JsonValue]) -> list[Number]:
+    """Return the times that ``assay time --json`` printed.
+
+    Raises:
+        BadInput: It is not what this version of Assay writes; the sentence has no file name.
+    """
+    try:
+        if content.get("measurement") is not None:
+            return list(_measured(Measurement.model_validate(content["measurement"])))
+        return list(_compared(Comparison.model_validate(content["comparison"])))
+    except ValidationError as error:
+        raise BadInput(f"it is not what this version of Assay writes: {first_problem(error)}") from None
+
+
+def _measured(found: Measurement) -> Iterator[Number]:
+    for quantity in QUANTITIES:
+        estimate = getattr(found, quantity)
+        if estimate is not None:
+            yield _number(Name(found.name, _conditions(found), quantity), found.device, None, estimate)
+
+
+def _compared(found: Comparison) -> Iterator[Number]:
+    times = {found.first: found.first_us, **{each.name: each.time_us for each in found.others}}
+    for name, estimate in times.items():
+        yield _number(Name(name, _conditions(found), found.quantity), found.device, None, estimate)
+
+
+def _conditions(found: Measurement | Comparison) -> tuple[tuple[str, str], ...]:
+    return ("on", found.device.partition(":")[0]), ("cache", found.cache)
+
+
+def _number(name: Name, device: str | None, model: str | None, estimate: Estimate) -> Number:
+    return Number(
+        name=name,
+        device=device,
+        model=model,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        unit=WRITTEN.get(estimate.unit, estimate.unit) or unit_of(name.quantity),
+        processes=1 if estimate.scope == "process" else None,
+    )

@@ -1,0 +1,44 @@
+"""The experiment behind ``assay gate``: is one revision slower than another by more than a limit?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.experiments.gate.findings import analyse
+from assay.experiments.gate.options import GateOptions
+from assay.experiments.gate.page import page
+from assay.experiments.gate.plan import step
+
+if TYPE_CHECKING:
+    from assay.core.page import Page
+    from assay.core.plan import Block, Done
+    from assay.core.results import Findings
+    from assay.launch.checkouts import Checkouts
+    from assay.machine.model import Machine
+    from assay.store.records import Records
+
+
+class GateExperiment:
+    """Two revisions in turns on one device, restarted until it is decided which side of the limit head is on."""
+
+    name = "gate"
+    options_type = GateOptions
+
+    def step(self, machine: Machine, options: GateOptions, records: Records) -> Block | Done:
+        """Return the next restart, until a planned look decides or the budget is spent."""
+        return step(options, records)
+
+    def analyse(self, machine: Machine, options: GateOptions, records: Records) -> Findings:
+        """Return whether head is within the limit."""
+        return analyse(options, records)
+
+    def page(self, machine: Machine, options: GateOptions, findings: Findings, records: Records) -> Page:
+        """Return the answer, every restart, and the two revisions."""
+        return page(machine, options, findings, records)
+
+    def checkouts(self, options: GateOptions) -> Checkouts:
+        """Return where the two revisions are checked out while they are measured."""
+        return options.checkouts
+
+
+EXPERIMENT = GateExperiment()

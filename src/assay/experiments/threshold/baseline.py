@@ -1,0 +1,166 @@
+"""Thresholds held against earlier ones: one that rose beyond its interval is a regression.
+
+    size          32     64     128    256
+    baseline      ✗      ✓      ✓      ✓       from 64 on
+    now           ✗      ✗      ?      ✓       it fails at 64, so that it rose
+    now           ✗      ?      ?      ✓       it may still be from 64 on: whether it rose cannot be told
+
+A baseline is a run folder, results of ``assay threshold run`` or of the older tool, or plain keys with their values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.core.durable import read_json, read_yaml
+from assay.core.errors import BadInput, nearest
+from assay.experiments.threshold import saved
+from assay.experiments.threshold.older import FILE
+from assay.experiments.threshold.words import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from assay.core.results import Verdict
+    from assay.experiments.threshold.answers import Answer
+    from assay.experiments.threshold.form import Entry
+    from assay.experiments.threshold.options import ThresholdOptions
+
+
+@dataclass(frozen=True)
+class Before:
+    """One threshold as it was: the largest it may have been, infinite for never; null where that was not known."""
+
+    highest: float | None
+    said: str
+    margin: float | None = None
+    decided_on: str | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Thresholds as they were, by their keys or the last parts of these, and where they were measured."""
+
+    path: Path
+    device_name: str | None
+    thresholds: Mapping[str, Before]
+
+    def of(self, key: str) -> Before | None:
+        """Return what was known of a key."""
+        return self.thresholds.get(key) or self.thresholds.get(key.rpartition(".")[2])
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One threshold against its baseline: yes, it rose; no, it did not; or that cannot be told."""
+
+    name: str
+    rose: Verdict
+    said: str
+
+
+def read(path: Path) -> Baseline:
+    """Return the baseline in a folder or a file.
+
+    Raises:
+        BadInput: It cannot be read, or holds no thresholds.
+    """
+    if path.is_dir():
+        return _results(path)
+    content = read_yaml(path) if path.suffix in {".yaml", ".yml"} else read_json(path)
+    if not isinstance(content, dict) or not content:
+        raise BadInput(f"{path} holds no thresholds: it must map keys to values.")
+    if "thresholds" in content or "schema" in content:
+        return _results(path)
+    if isinstance(content.get("recommendation"), dict):
+        device = content.get("device_info")
+        name = device.get("device_name") if isinstance(device, dict) else None
+        return Baseline(path, str(name) if name is not None else None, _plain(content["recommendation"], path))
+    return Baseline(path, None, _plain(content, path))
+
+
+def _results(path: Path) -> Baseline:
+    found = saved.read(path)
+    if found.results is None:
+        raise BadInput(f"{path} holds no {FILE} of this version.")
+    entries = {entry.key: _entry(entry) for entry in found.results.thresholds}
+    return Baseline(path, found.device.device_name, entries)
+
+
+def _entry(entry: Entry) -> Before:
+    highest = math.inf if entry.decision == "disable" else None
+    if entry.decision == "threshold" and entry.high is not None:
+        highest = float(entry.high)
+    said = {"disable": "never", "unsure": "not known", "threshold": f"from {entry.high} on"}[entry.decision]
+    return Before(highest if entry.parity == "passed" else None, said, entry.margin, entry.decided_on)
+
+
+def _plain(content: Any, path: Path, within: str = "") -> dict[str, Before]:
+    """Return a mapping of keys to numbers, which may be nested as a configuration is; null is not known."""
+    found: dict[str, Before] = {}
+    for key, value in content.items():
+        name = f"{within}{key}"
+        if isinstance(value, dict):
+            found |= _plain(value, path, f"{name}.")
+        elif value is None:
+            found[name] = Before(None, "not known")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = Before(float(value), f"from {value:g} on")
+    if not found and not within:
+        raise BadInput(f"{path} holds no thresholds: none of its values is a number.")
+    return found
+
+
+def check(baseline: Baseline, options: ThresholdOptions, device_name: str | None) -> list[str]:
+    """Return what is to be said of a baseline before anything is measured.
+
+    Raises:
+        BadInput: It is of another device, another margin or another time, or knows none of the thresholds.
+    """
+    if baseline.device_name is not None and device_name is not None and baseline.device_name != device_name:
+        raise BadInput(
+            f"{baseline.path} was measured on {baseline.device_name}, and this is {device_name}: thresholds of one say "
+            "nothing about the other."
+        )
+    keys = [threshold.key for threshold in options.thresholds]
+    if not any(baseline.of(key) for key in keys):
+        near = nearest(keys[0].rpartition(".")[2], baseline.thresholds)
+        raise BadInput(f"{baseline.path} has none of {', '.join(keys)}.{near}")
+    for threshold in options.thresholds:
+        _comparable(baseline, baseline.of(threshold.key), threshold.margin, options.decide_on)
+    missing = [key for key in keys if baseline.of(key) is None]
+    unknown = [f"{baseline.path} does not say on which device it was measured."] if baseline.device_name is None else []
+    return [*unknown, *(f"{baseline.path} does not have {key}, which is not judged." for key in missing)]
+
+
+def _comparable(baseline: Baseline, before: Before | None, margin: float, decide_on: str) -> None:
+    if before is None:
+        return
+    if before.margin is not None and before.margin != margin:
+        raise BadInput(
+            f"{baseline.path} is of the safety margin {before.margin:g}, and {margin:g} is asked for; "
+            f"--safety-margin {before.margin:g} compares like with like."
+        )
+    if before.decided_on is not None and before.decided_on != decide_on:
+        raise BadInput(
+            f"{baseline.path} was decided on {before.decided_on}, and {decide_on} is asked for; "
+            f"--decide-on {before.decided_on} compares like with like."
+        )
+
+
+def compare(answers: Sequence[Answer], baseline: Baseline) -> list[Compared]:
+    """Return for each threshold that the baseline has whether it rose."""
+    return [_compared(each, before) for each in answers if (before := baseline.of(each.key)) is not None]
+
+
+def _compared(found: Answer, before: Before) -> Compared:
+    said = f"{found.name} was {before.said}, and is {in_words(found.place)}"
+    place, highest = found.place, before.highest
+    if highest is not None and place.high is not None and place.high <= highest:
+        return Compared(found.name, "no", f"{said}: it did not rise")
+    if highest is not None and place.fails is not None and place.fails >= highest:
+        return Compared(found.name, "yes", f"{said}: it rose")
+    return Compared(found.name, "unsure", f"{said}: whether it rose cannot be told")

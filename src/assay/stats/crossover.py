@@ -1,0 +1,192 @@
+"""From which size on one thing is faster than another by a margin, decided so that it is rarely too low.
+
+        speed-up
+           │                            ● ●   cleared: the lower bound is above the margin
+  margin ──┼──────────────────●──────────────────────────
+           │             ●    │               fails: the upper bound is below it
+           │    ●   ●         └ open
+           └──────────────────────────────── size
+                        └──┬──┘
+              the threshold is one of these; the answer is the upper end
+
+Sizes are tested from the largest down, each by its own samples, and the first that does not clear the margin ends it.
+A threshold can only be too low if the largest size that truly fails was cleared, so that one error counts however many
+sizes there are (a fixed sequence needs no correction). Looks at a size are planned, and share its error among them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import special
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float64]
+
+State = Literal["clears", "fails", "open"]
+Kind = Literal["threshold", "disable", "unsure"]
+
+LOOKS = (4, 6, 9, 13, 19, 28, 42, 63)
+"""Pairs at a size after which it is judged."""
+WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.5, 2.0, 2.5, 3.0)
+"""How the looks share the error: sizes that are near the margin need their say at the end."""
+TOO_LOW, TOO_HIGH = 0.02, 0.05
+"""The chance that a size exactly at the margin is ever called clear, or failing. Any size that is farther away is
+mistaken much more rarely: a threshold was too low in less than one of a hundred simulated decisions."""
+ENOUGH = 42
+"""Pairs at the last open size after which its neighbour is answered, with an interval over both."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the pairs at one size say: the mean speed-up as a logarithm, its bounds at the last look, the judgement."""
+
+    pairs: int
+    mean: float
+    low: float
+    high: float
+    state: State
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Where the threshold is, as places in the list of sizes.
+
+    ``place`` is the answer: from there on all clear the margin; as many as there are sizes means that none does.
+    The true place lies in ``low`` to ``high``. ``cleared`` are stretches of sizes that clear it, first and last place.
+    """
+
+    kind: Kind
+    place: int
+    low: int
+    high: int
+    cleared: tuple[tuple[int, int], ...]
+
+    @property
+    def monotone(self) -> bool:
+        """Whether nothing was seen to clear the margin below a size that fails it."""
+        return all(last >= self.place for _, last in self.cleared)
+
+
+def between_processes(cells: Sequence[Sequence[Samples]]) -> float:
+    """Return the variance of mean log speed-ups from one process to the next, pooled over sizes; 0 where none is seen.
+
+    Args:
+        cells: For each size the log speed-ups of its processes.
+    """
+    squares, freedom = 0.0, 0
+    for processes in cells:
+        means = np.array([logs.mean() for logs in processes if len(logs)])
+        if len(means) < 2:
+            continue
+        within = float(np.mean([logs.var(ddof=1) / len(logs) for logs in processes if len(logs) > 1] or [0.0]))
+        squares += (len(means) - 1) * (float(means.var(ddof=1)) - within)
+        freedom += len(means) - 1
+    return max(0.0, squares / freedom) if freedom else 0.0
+
+
+def bound(processes: Sequence[Samples], margin: float, between: float = 0.0) -> Bound | None:
+    """Return what the pairs at a size say at the last planned look that they reach; null before the first.
+
+    Args:
+        processes: Log speed-ups of interleaved pairs, for each process that measured them.
+        margin: The speed-up to clear, 1.2 for a fifth faster.
+        between: Variance between processes, which more pairs in one do not lessen.
+    """
+    logs = np.concatenate([np.asarray(each, dtype=np.float64) for each in processes]) if processes else np.array([])
+    reached = [place for place, n in enumerate(LOOKS) if n <= len(logs)]
+    if not reached:
+        return None
+    look = reached[-1]
+    n = LOOKS[look] if look + 1 < len(LOOKS) else len(logs)
+    taken = logs[:n]
+    mean = float(taken.mean())
+    error = math.sqrt(float(taken.var(ddof=1)) / n + between / max(1, len(processes)))
+    share = WEIGHTS[look] / sum(WEIGHTS)
+    low = mean - _quantile(TOO_LOW * share, n - 1) * error
+    high = mean + _quantile(TOO_HIGH * share, n - 1) * error
+    edge = math.log(margin)
+    state: State = "clears" if low > edge else "fails" if high < edge else "open"
+    return Bound(len(logs), mean, low, high, state)
+
+
+def _quantile(tail: float, freedom: int) -> float:
+    return float(special.stdtrit(freedom, 1 - tail))
+
+
+def decide(bounds: Sequence[Bound | None]) -> Decision:
+    """Return where the threshold is, from what is known of the sizes in order."""
+    states = [each.state if each is not None else "open" for each in bounds]
+    failing = max((place for place, state in enumerate(states) if state == "fails"), default=-1)
+    place = len(states)
+    while place > 0 and states[place - 1] == "clears":
+        place -= 1
+    low = min(failing + 1, place)
+    kind: Kind = "threshold" if place < len(states) else "disable" if failing == len(states) - 1 else "unsure"
+    return Decision(kind, place, low, place, _stretches(states))
+
+
+def _stretches(states: Sequence[State]) -> tuple[tuple[int, int], ...]:
+    """Return the stretches of neighbouring sizes that clear the margin."""
+    found: list[tuple[int, int]] = []
+    for place, state in enumerate(states):
+        if state != "clears":
+            continue
+        if found and found[-1][1] == place - 1:
+            found[-1] = (found[-1][0], place)
+        else:
+            found.append((place, place))
+    return tuple(found)
+
+
+def next_place(bounds: Sequence[Bound | None], *, most: int = LOOKS[-1], enough: int = ENOUGH) -> int | None:
+    """Return the size to measure next; null when it is decided, or more pairs would not decide it.
+
+    The largest comes first; then the middle of those that are open and not yet measured, which is a bisection as
+    those that are found clear or failing close the rest; then the one nearest to a judgement.
+    """
+    decision = decide(bounds)
+    open_places = [p for p in range(decision.low, decision.place) if _open(bounds[p])]
+    fresh = [place for place in open_places if bounds[place] is None]
+    if fresh:
+        return fresh[-1] if fresh[-1] == len(bounds) - 1 else fresh[len(fresh) // 2]
+    known = {place: each for place in open_places if (each := bounds[place]) is not None}
+    left = {place: each for place, each in known.items() if each.pairs < most}
+    if not left or (decision.place - decision.low == 1 and all(each.pairs >= enough for each in left.values())):
+        return None
+    return max(left, key=lambda place: _nearness(left[place]))
+
+
+def _open(known: Bound | None) -> bool:
+    return known is None or known.state == "open"
+
+
+def _nearness(known: Bound) -> float:
+    """Return how near a size is to a judgement: the greater, the fewer pairs it will take."""
+    half = (known.high - known.low) / 2
+    return -half if half > 0 else 0.0
+
+
+def next_look(pairs: int) -> int:
+    """Return how many pairs a size has at its next look."""
+    return next((n for n in LOOKS if n > pairs), pairs + LOOKS[-1])
+
+
+def isotonic(means: Sequence[float], pairs: Sequence[int]) -> Samples:
+    """Return the non-decreasing speed-ups nearest to the means, each weighing as many pairs as it rests on."""
+    blocks: list[tuple[float, float, int]] = []
+    for mean, weight in zip(means, pairs, strict=True):
+        level, mass, length = float(mean), float(weight), 1
+        while blocks and blocks[-1][0] > level:
+            before, mass_before, length_before = blocks.pop()
+            level = (before * mass_before + level * mass) / (mass_before + mass)
+            mass, length = mass_before + mass, length_before + length
+        blocks.append((level, mass, length))
+    return np.concatenate([np.full(length, level) for level, _, length in blocks]) if blocks else np.array([])

@@ -1,0 +1,84 @@
+"""What a database says when it fails, in one sentence that names the history and never its password."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from assay.core.errors import MachineCannot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.store.history.place import Place
+
+ANEW = "`assay history import --rebuild RUNS` makes it anew from run folders"
+LOCKED = "The history {place} is being written by another process, and stayed so for {wait:g} s; try again."
+READ_ONLY = "The history {place} cannot be written: {said}."
+CLOSED = "The history {place} cannot be opened: {said}."
+DAMAGED = f"The history {{place}} is damaged ({{said}}); {ANEW}."
+GONE = f"The history {{place}} was removed or replaced meanwhile; try again, or {ANEW}."
+FULL = "The disk is full: the history {place} could not be written."
+FAILED = "The history {place} cannot be used: {said}."
+
+_SQLITE = {
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_READONLY": READ_ONLY,
+    "SQLITE_PERM": READ_ONLY,
+    "SQLITE_CANTOPEN": CLOSED,
+    "SQLITE_NOTADB": DAMAGED,
+    "SQLITE_CORRUPT": DAMAGED,
+    "SQLITE_FULL": FULL,
+    "SQLITE_IOERR": FAILED,
+}
+"""By the beginning of SQLite's name of an error."""
+
+_POSTGRES = {
+    "55P03": LOCKED,
+    "25006": READ_ONLY,
+    "42501": READ_ONLY,
+    "42P01": GONE,
+    "53100": FULL,
+}
+"""By PostgreSQL's state of an error."""
+
+
+class Damaged(MachineCannot):
+    """The file is no database any more."""
+
+
+@contextmanager
+def in_words(place: Place) -> Iterator[None]:
+    """Turn what a database says into one sentence; what nobody foresaw is left as it is.
+
+    Raises:
+        MachineCannot: It is locked, gone, read-only, damaged or out of reach.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        words = _words(error)
+        if words is None:
+            raise
+        kind = Damaged if words is DAMAGED else MachineCannot
+        raise kind(words.format(place=place.shown, wait=place.wait_s, said=place.scrubbed(_said(error)))) from error
+
+
+def _words(error: DBAPIError) -> str | None:
+    name = getattr(error.orig, "sqlite_errorname", None)
+    if name is not None:
+        if name == "SQLITE_ERROR" and "no such table" in str(error.orig):
+            return GONE
+        return next((words for start, words in _SQLITE.items() if name.startswith(start)), None)
+    words = _POSTGRES.get(getattr(error.orig, "sqlstate", None) or "")
+    return words or (FAILED if isinstance(error, OperationalError | InterfaceError) else None)
+
+
+def _said(error: DBAPIError) -> str:
+    """Return what the driver says on one line, the first word small."""
+    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+    said = (lines[0] if lines else type(error.orig).__name__).rstrip(".")
+    return said[:1].lower() + said[1:]

@@ -1,0 +1,217 @@
+"""Run folders into the history: each once, replaced when it has come further, all of a batch or nothing of it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, func, insert, select, update
+
+from assay.core.errors import AssayError, BadInput
+from assay.store.history.database import Database
+from assay.store.history.points import State, is_finished, state_of, told
+from assay.store.history.rows import point_row, run_row, series_row
+from assay.store.history.tables import POINTS, RUNS, SERIES
+from assay.store.runs import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sqlalchemy import Column, Connection
+
+    from assay.store.history.place import Place
+    from assay.store.history.points import Told
+
+Progress = Callable[[int, int], None]
+"""Is told how many folders are read, and of how many."""
+
+BATCH = 20_000
+"""Points that are written in one transaction, about."""
+
+ASKED_AT_ONCE = 500
+"""Names in one question; of more, all are read."""
+
+
+def _unseen(_done: int, _of: int) -> None:
+    """Tell nobody how far it has come."""
+
+
+@dataclass
+class Imported:
+    """What came of an import: how many runs, and the folders that were left out."""
+
+    new: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    points: int = 0
+    forgotten: int = 0
+    unfinished: list[Path] = field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = field(default_factory=list)
+
+    @property
+    def read(self) -> int:
+        """How many finished runs could be read."""
+        return self.new + self.replaced + self.unchanged
+
+
+def import_run(path: Path, place: Place | None = None) -> None:
+    """Put one finished run into the history, or its newer state in the place of an older one."""
+    read = told(RunFolder.open(path))
+    with Database.open(place).writing() as connection:
+        write(connection, [read], Imported())
+
+
+def import_runs(database: Database, folders: Iterable[Path], progress: Progress = _unseen) -> Imported:
+    """Put the runs in some folders, and in those below them, into the history."""
+    found = Imported()
+    with database.reading() as connection:
+        known = states(connection)
+    for batch in _batches(list(run_folders(folders)), known, found, progress):
+        with database.writing() as connection:
+            write(connection, batch, found)
+    return found
+
+
+def rebuild(database: Database, folders: Iterable[Path], *, forget: bool, progress: Progress = _unseen) -> Imported:
+    """Make the history anew from run folders, in one transaction; before it ends nobody sees any of it.
+
+    Raises:
+        BadInput: Runs would be lost, as their folders are not among these, and ``forget`` does not allow that.
+    """
+    found = Imported()
+    paths = list(run_folders(folders))
+    with database.writing() as connection:
+        before = {run.id: run.folder for run in connection.execute(select(RUNS.c.id, RUNS.c.folder))}
+        for table in (POINTS, SERIES, RUNS):
+            connection.execute(delete(table))
+        for batch in _batches(paths, {}, found, progress):
+            write(connection, batch, found)
+        lost = [before[one] for one in before.keys() - states(connection).keys()]
+        if lost and not forget:
+            raise BadInput(
+                f"This would forget {len(lost)} of {len(before)} runs, such as {min(lost)}, whose folders were not "
+                f"found; name their folders too, or say --yes to forget them."
+            )
+        found.forgotten = len(lost)
+    return found
+
+
+def run_folders(folders: Iterable[Path]) -> Iterator[Path]:
+    """Give every run folder in some folders and below them, each once, in the order of their names."""
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadInput(f"{folder} is not a folder." if folder.exists() else f"{folder} does not exist.")
+        for place, below, files in os.walk(folder.resolve()):
+            below.sort()
+            if "plan.json" in files:
+                below.clear()
+                path = Path(place)
+                if path not in seen:
+                    seen.add(path)
+                    yield path
+
+
+def states(connection: Connection) -> dict[str, State]:
+    """Return how far each run had come when it was imported, by its id."""
+    rows = connection.execute(select(RUNS.c.id, RUNS.c.lines, RUNS.c.state))
+    return {row.id: State(row.id, row.lines, row.state) for row in rows}
+
+
+def is_newer(state: State, known: State | None) -> bool:
+    """Return whether a folder has come further than what is known; lines are only ever added."""
+    return known is None or (state.digest != known.digest and state.lines >= known.lines)
+
+
+def _batches(
+    paths: Sequence[Path], known: dict[str, State], found: Imported, progress: Progress
+) -> Iterator[list[Told]]:
+    """Read run folders, and give those that bring anything new, so many at a time."""
+    batch: list[Told] = []
+    for count, path in enumerate(paths):
+        progress(count, len(paths))
+        try:
+            folder = RunFolder.open(path)
+            if not is_finished(folder):
+                found.unfinished.append(path)
+                continue
+            state = state_of(folder)
+            if is_newer(state, known.get(state.id)):
+                with _nothing_collected():
+                    batch.append(told(folder, state))
+            else:
+                found.unchanged += 1
+        except (AssayError, OSError) as error:
+            found.unreadable.append((path, str(error)))
+        if sum(len(one.points) for one in batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keep Python from looking for circles in what is read: there are none, and all of it would be looked at."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def write(connection: Connection, batch: list[Told], found: Imported) -> None:
+    """Write runs with their points; who writes is alone, so that numbers can be given here."""
+    batch = list({one.run.id: one for one in sorted(batch, key=lambda one: one.state.lines)}.values())
+    numbers = _numbers(connection, RUNS.c.number, RUNS.c.id, [one.run.id for one in batch])
+    known = states(connection) if numbers else {}
+    fresh = [one for one in batch if is_newer(one.state, known.get(one.run.id))]
+    found.unchanged += len(batch) - len(fresh)
+    series = _series(connection, fresh)
+    following = _following(connection, RUNS.c.number)
+    rows: list[dict[str, object]] = []
+    for one in fresh:
+        number = numbers.get(one.run.id)
+        if number is None:
+            number, following = following, following + 1
+            connection.execute(insert(RUNS), {"number": number, **run_row(one)})
+            found.new += 1
+        else:
+            connection.execute(delete(POINTS).where(POINTS.c.run == number))
+            connection.execute(update(RUNS).where(RUNS.c.number == number).values(**run_row(one)))
+            found.replaced += 1
+        rows += [point_row(series[key], number, point) for key, point in one.points.items()]
+    found.points += len(rows)
+    if rows:
+        connection.execute(insert(POINTS), rows)
+
+
+def _series(connection: Connection, batch: list[Told]) -> dict[str, int]:
+    """Return the number of every series that some runs have measured; new ones are given theirs."""
+    keys = {name: key for one in batch for name, key in one.keys.items()}
+    found = _numbers(connection, SERIES.c.number, SERIES.c.key, list(keys))
+    new = [name for name in keys if name not in found]
+    found |= {name: number for number, name in enumerate(new, _following(connection, SERIES.c.number))}
+    if new:
+        connection.execute(insert(SERIES), [series_row(found[name], name, keys[name]) for name in new])
+    return found
+
+
+def _numbers(connection: Connection, number: Column[int], name: Column[str], wanted: list[str]) -> dict[str, int]:
+    """Return the numbers of rows by their names, at least of those that are wanted and there."""
+    asked = select(name, number)
+    if len(wanted) <= ASKED_AT_ONCE:
+        asked = asked.where(name.in_(wanted))
+    return {row[0]: row[1] for row in connection.execute(asked)}
+
+
+def _following(connection: Connection, number: Column[int]) -> int:
+    """Return the number that follows the highest."""
+    return 1 + int(connection.execute(select(func.max(number))).scalar() or 0)

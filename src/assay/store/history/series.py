@@ -1,0 +1,120 @@
+"""Series as arrays: all points of each key in time order, thousands of series at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import select
+
+from assay.core.errors import BadInput
+from assay.store.history.asking import Wanted, series_named
+from assay.store.history.rows import key_of, run_of
+from assay.store.history.tables import POINTS, RUNS, SERIES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from sqlalchemy import Connection
+
+    from assay.core.results import Origin
+    from assay.store.history.keys import Key
+    from assay.store.history.points import Run
+
+FEW = 500
+"""So many runs or series are asked for by number; of more, all points are read and sorted out here."""
+
+_COLUMNS = ("series", "run", "value", "low", "high", "n", "status", "reason", "disturbed")
+
+_KINDS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("value", "low", "high"), np.float64),
+    "status": np.str_,
+    "reason": np.object_,
+    "disturbed": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Course:
+    """A series: one point a run, the oldest first. What was not measured is NaN; ``status`` and ``reason`` say why.
+
+    ``value``, ``low`` and ``high`` are in ``unit``; ``low`` and ``high`` are NaN where there is no interval.
+    """
+
+    name: str
+    key: Key
+    unit: str
+    runs: tuple[Run, ...]
+    value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    n: NDArray[np.int64]
+    status: NDArray[np.str_]
+    reason: NDArray[np.object_]
+    disturbed: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @property
+    def started_s(self) -> NDArray[np.float64]:
+        """When each run began, in seconds since 1970, UTC."""
+        return np.array([run.started_s for run in self.runs], dtype=np.float64)
+
+
+def load(connection: Connection, wanted: Wanted) -> list[Course]:
+    """Return the series that are meant, each with its points in time order; those without a point are left out."""
+    asked = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s, RUNS.c.number)
+    rows = connection.execute(asked).mappings().all()
+    runs = [run_of(row) for row in rows]
+    place_of = _places([row["number"] for row in rows])
+    described = connection.execute(select(SERIES).where(*wanted.of_series).order_by(SERIES.c.number)).mappings().all()
+    points = _points(connection, [row["number"] for row in described], [row["number"] for row in rows])
+    series, place = points["series"], place_of[np.minimum(points["run"], len(place_of) - 1)]
+    meant = (place >= 0) & np.isin(series, [row["number"] for row in described])
+    order = np.flatnonzero(meant)[np.lexsort((place[meant], series[meant]))]
+    numbers, starts = np.unique(series[order], return_index=True)
+    parts = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+    return [
+        Course(
+            name=row["key"],
+            key=key_of(row),
+            unit=row["unit"],
+            runs=tuple(runs[i] for i in place[part]),
+            **{name: points[name][part] for name in _COLUMNS[2:]},
+        )
+        for row in described
+        if (part := parts.get(row["number"])) is not None
+    ]
+
+
+def course_named(connection: Connection, text: str, origins: tuple[Origin, ...] | None) -> Course:
+    """Return the one series that a key or words name, with its points of some origins.
+
+    Raises:
+        BadInput: There is no such series, there are several, or it has no such points.
+    """
+    key = series_named(connection, text)
+    found = load(connection, Wanted(keys=(key,), origins=origins))
+    if not found:
+        raise BadInput(f"The series {key} has no {' or '.join(origins or ())} numbers; --origin all shows what it has.")
+    return found[0]
+
+
+def _places(numbers: list[int]) -> NDArray[np.int64]:
+    """Return for each number of a run its place in time order; -1 for those that are not meant."""
+    found = np.full(2 + max(numbers, default=0), -1, dtype=np.int64)
+    found[numbers] = np.arange(len(numbers))
+    return found
+
+
+def _points(connection: Connection, series: list[int], runs: list[int]) -> dict[str, NDArray[Any]]:
+    """Return points as columns: of some series or runs where these are few, otherwise all there are."""
+    asked = select(*(POINTS.c[name] for name in _COLUMNS))
+    if len(runs) <= FEW:
+        asked = asked.where(POINTS.c.run.in_(runs))
+    elif len(series) <= FEW:
+        asked = asked.where(POINTS.c.series.in_(series))
+    rows = connection.execute(asked).fetchall()
+    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(_COLUMNS, ())
+    return {name: np.array(column, dtype=_KINDS.get(name, np.int64)) for name, column in columns.items()}

@@ -1,0 +1,95 @@
+"""Whose flash kernels there are: PyTorch's own, or those of the package ``flash_attn``; and whether they can run here.
+
+The kernels take (batch, position, head, dim) in any strides, with fewer heads of keys than of queries. Their causal
+mask ends in the last key for the last query: query i of s sees key j of n where j ≤ i + n − s. A query that sees
+nothing gives zeros.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.workloads.torch_device import import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.workloads.torch_device import Tensor
+
+Attend: TypeAlias = "Callable[[Tensor, Tensor, Tensor, int], Tensor]"
+"""Causal attention of q, k, v, to at most so many keys to the left of the last one seen; to any where negative."""
+
+KERNELS = ("aten", "flash_attn")
+DTYPES = ("float16", "bfloat16")
+LARGEST_HEAD, HEAD_STEP = 256, 8
+LEAST_CAPABILITY = (8, 0)
+
+_MARK = "flash_fwd"
+_PYTORCHS = "pytorch_flash"
+"""What stands in the names of flash kernels, and of those that come with PyTorch."""
+
+_NOT_THERE = ("USE_FLASH_ATTENTION", "FlashAttention", "Could not run", "no kernel image")
+"""How PyTorch says that it has no flash kernels for this."""
+
+
+def refuse_head(head_dim: int) -> None:
+    """Refuse a size of heads that flash kernels do not know."""
+    if head_dim % HEAD_STEP or head_dim > LARGEST_HEAD:
+        raise BadInput(
+            f"Flash kernels take heads of a multiple of {HEAD_STEP} up to {LARGEST_HEAD} elements, not of {head_dim}."
+        )
+
+
+def refuse_old(gpu: str, capability: tuple[int, int]) -> None:
+    """Refuse a GPU that is older than flash kernels."""
+    if tuple(capability) < LEAST_CAPABILITY:
+        least, found = (".".join(map(str, version)) for version in (LEAST_CAPABILITY, capability))
+        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {found}.")
+
+
+def by(kernel: str) -> Attend:
+    """Return attention by the flash kernels of PyTorch (``aten``) or of the package ``flash_attn``."""
+    if kernel == "aten":
+        return partial(_aten, import_torch().ops.aten)
+    try:
+        from flash_attn import flash_attn_func
+    except ImportError as error:
+        raise MachineCannot(
+            f"The package flash_attn cannot be imported here ({error}); kernel=aten takes PyTorch's own flash kernels."
+        ) from error
+    return partial(_package, flash_attn_func)
+
+
+def _aten(aten: Any, q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
+    return aten._flash_attention_forward(  # noqa: SLF001 - there is no other way to a window
+        q, k, v, None, None, q.shape[1], k.shape[1], 0.0, True, False, window_size_left=left, window_size_right=0
+    )[0]
+
+
+def _package(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, left: int) -> Tensor:
+    return attend(q, k, v, causal=True, window_size=(left, 0))
+
+
+def try_out(call: Callable[[], Tensor]) -> None:
+    """Make one call, or say that there are no flash kernels for it here."""
+    try:
+        call()
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        if type(error).__name__ == "OutOfMemoryError" or not any(words in said for words in _NOT_THERE):
+            raise
+        raise MachineCannot(f"There are no flash kernels for this here: {said[:200].rstrip('.')}.") from error
+
+
+def proved(kernel: str, kernels: tuple[str, ...]) -> str | None:
+    """Return whose flash kernels ran, or fail when it were none, or another's; null where nothing was seen."""
+    if not kernels:
+        return None
+    flash = [name for name in kernels if _MARK in name]
+    found = None if not flash else "aten" if all(_PYTORCHS in name for name in flash) else "flash_attn"
+    if found != kernel:
+        others = "no flash kernel among those that ran" if found is None else f"those that ran are of {found}"
+        raise TrialFailed(f"attention was to run by the flash kernels of {kernel}, but {others}")
+    return "flash" if kernel == "aten" else kernel

@@ -1,0 +1,135 @@
+"""Parity as a trial carries it: asked for by a role, found out by its worker before anything is timed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from assay.core.plan import Role, Subject, Trial
+from assay.core.results import Parity
+from assay.worker import subjects
+from assay.workloads import registry
+from assay.workloads.base import Prepared
+from tests.running import quickly
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.running import Measure
+
+PAIRS = """
+import itertools
+
+import numpy as np
+
+calls = itertools.count()
+
+def reference(n):
+    return np.linspace(0, 1, n)
+
+def fast(n):
+    return np.linspace(0, 1, n) + np.zeros(n)
+
+def wrong(n):
+    return np.linspace(0, 1, n) ** 1.001
+
+def flips(n):
+    return np.linspace(0, 1, n) * (1 + 1e-14 * next(calls))
+
+def silent(n):
+    pass
+
+def coarse(n):
+    return wrong(n)
+
+coarse.tolerance = 0.01
+
+def careless(n):
+    return wrong(n)
+
+careless.tolerance = "little"
+"""
+
+
+@pytest.fixture
+def pairs(workplace: Path) -> Path:
+    (workplace / "pairs.py").write_text(PAIRS)
+    return workplace
+
+
+def two(fast: str, reference: str = "reference", **role: Any) -> Role:
+    functions = tuple(
+        Subject(workload=f"pairs.py:{name}", impl="python", params={"n": 50}) for name in (reference, fast)
+    )
+    return Role(name="pair", subjects=functions, devices=("cpu:0",), **{"parity": True, **role})
+
+
+def test_a_fast_function_that_is_wrong_is_timed_all_the_same_and_said_to_be_wrong(
+    pairs: Path, measure: Measure
+) -> None:
+    outcome = measure(two("wrong"), method=quickly(benchmark_runs=2))
+    assert outcome.status == "ok", outcome.reason
+    reference, fast = outcome.evidence[0].subjects
+    assert reference.parity is None
+    assert fast.parity is not None
+    assert fast.parity.passed is False
+    assert {series.subject for series in outcome.series} == {0, 1}
+
+
+def compared(fast: str) -> Parity:
+    ready = [subjects.prepare(subject, device="cpu:0", seed=0) for subject in two(fast).subjects]
+    return subjects.parity(ready[0], ready[1])
+
+
+def test_what_a_function_says_about_itself_is_heard(pairs: Path) -> None:
+    assert compared("fast").passed is True
+    assert compared("coarse").passed is True
+    assert compared("flips").deterministic is False
+    told = compared("silent")
+    assert told.passed is None
+    assert told.reason == "the fast function returns nothing, which is no number, array or dense tensor"
+    with pytest.raises(Exception, match=r"^The tolerance of pairs\.py:careless is a relative error from 0 to 1, not"):
+        compared("careless")
+
+
+def test_a_workload_that_knows_how_it_is_judged_is_asked_itself() -> None:
+    own = Parity(passed=True, measure="its own")
+    assert subjects.parity(Prepared(call=dict), Prepared(call=dict, parity=lambda: own)) is own
+
+
+def test_commands_are_not_compared() -> None:
+    told = subjects.parity(Prepared(call=dict, reports_extras=True), Prepared(call=dict, reports_extras=True))
+    assert told.passed is None
+    assert told.reason == "the output of a command is not compared"
+
+
+def test_the_branches_are_compared_by_a_worker_in_pairs(measure: Measure) -> None:
+    given = {"sequence": "96", "head_dim": "16"}
+    branches = tuple(
+        registry.subject(f"{name}@{impl}", device_kind="cpu", given=given)
+        for name in ("sliding_attention", "compressed_attention")
+        for impl in ("masked", "flash")
+    )
+    role = Role(name="pairs", subjects=branches, devices=("cpu:0",), in_pairs=True, parity=True)
+    outcome = measure(role, method=quickly(duration_s=2.0, rounds=4))
+    assert outcome.status == "ok", outcome.reason
+    found = outcome.evidence[0].subjects
+    assert [each.parity is not None and each.parity.passed for each in found] == [False, True, False, True]
+    assert [each.backend for each in found] == ["flash", "chunks of flash"] * 2
+
+
+def test_parity_is_of_two_subjects() -> None:
+    one = two("fast").subjects[:1]
+    with pytest.raises(ValidationError, match="asks for parity, so that it has two subjects and one rank"):
+        Role(name="x", subjects=one, devices=("cpu:0",), parity=True)
+    with pytest.raises(ValidationError, match="a parity that did not pass says why"):
+        Parity(passed=None, measure="m")
+
+
+def test_asking_for_parity_makes_another_trial_and_not_asking_the_same_as_before() -> None:
+    asks, does_not = (Trial(block="b", roles=(two("fast", parity=asked),), method=quickly()) for asked in (True, False))
+    assert asks.id != does_not.id
+    older = {name for name in Role.model_fields if name != "parity"}
+    assert Role.model_validate(two("fast", parity=False).model_dump(include=older)) == two("fast", parity=False)
