@@ -29,6 +29,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "prediction"),
         ("fleet.py", "verify"),
         ("power_gpu.py", "verify"),
+        ("restore.py", "verify"),
     ],
     ids=" ".join,
 )
