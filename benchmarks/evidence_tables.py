@@ -20,6 +20,7 @@ def table(findings: Findings, experiment: str) -> str:
         "power": power_table,
         "power_sweep": sweep_table,
         "scaling": scaling_table,
+        "threshold": threshold_table,
         "scaling_prediction": prediction_table,
     }[experiment](findings)
 
@@ -179,6 +180,18 @@ def sweep_table(findings: Findings) -> str:
     """Return what ``assay power sweep`` found."""
     lines = [findings["headline"], "", "| claim | estimate (95 %) | verdict |", "|---|---|---|"]
     lines += [f"| {f['claim']} | {_estimate(f['estimate'])} | {f['verdict']} |" for f in findings["findings"]]
+    return "\n".join(lines)
+
+
+def threshold_table(findings: Findings) -> str:
+    """Return what ``assay threshold run`` decided, and why."""
+    lines = ["| threshold | decided on | from | interval | parity | why |", "|---|---|---|---|---|---|"]
+    for finding in (f for f in findings["findings"] if f["facts"]["about"] in {"threshold", "time"}):
+        facts = finding["facts"]
+        value = {"disable": "never", "unsure": "not known"}.get(facts["decision"], facts["value"])
+        within = "–" if facts["low"] is None else f"{facts['low']} to {facts['high']}"
+        why = finding["reason"] or "–"
+        lines.append(f"| {facts['name']} | {facts['decided_on']} | {value} | {within} | {facts['parity']} | {why} |")
     return "\n".join(lines)
 
 
