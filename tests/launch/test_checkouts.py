@@ -105,12 +105,26 @@ def test_a_lease_removes_a_checkout_whose_repository_is_gone(repository: Path) -
 
 def test_a_revision_that_cannot_be_checked_out_is_named_with_the_words_of_git(repository: Path) -> None:
     wanted = planned(repository)
-    Path(wanted.revisions[1].checkout).mkdir(parents=True)
-    Path(wanted.revisions[1].checkout, "in the way").touch()
-    with pytest.raises(MachineCannot, match=r"The head revision \(head, \w{10}\) cannot be checked out: .*exists"):  # noqa: SIM117 - what is entered last fails
-        with checked_out(wanted):
-            pass
+    lost = wanted.revisions[1].model_copy(update={"commit": "1" * 40})
+    wanted = wanted.model_copy(update={"revisions": (wanted.revisions[0], lost)})
+    with pytest.raises(MachineCannot, match=r"The head revision \(head, 1{10}\) cannot be checked out: .*1{40}"):
+        enter(wanted)
     assert worktrees(repository) == [f"worktree {repository}"]
+
+
+def test_what_stands_where_a_checkout_belongs_is_left_alone(repository: Path) -> None:
+    wanted = planned(repository)
+    in_the_way = Path(wanted.revisions[1].checkout, "mine")
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    with pytest.raises(MachineCannot, match=r"-head is there already; `assay reap` removes"):
+        enter(wanted)
+    assert in_the_way.exists()
+
+
+def enter(wanted: Checkouts) -> None:
+    with checked_out(wanted):
+        pass
 
 
 def test_an_interpreter_that_cannot_run_a_worker_says_what_it_lacks(repository: Path) -> None:

@@ -41,7 +41,7 @@ class Server:
     """A server of our own, reached through a socket in its folder; it ends with the process that started it."""
 
     def __init__(self, settings: tuple[str, ...] = QUICKLY) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="assay-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="assay-pg-", dir="/tmp"))  # reached by another user; a short name
         self._settings = [word for setting in ("listen_addresses=", *settings) for word in ("-c", setting)]
         self._as_user: dict[str, Any] = {"cwd": self.folder}
         (self.folder / "password").write_text(PASSWORD)

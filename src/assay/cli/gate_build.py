@@ -90,8 +90,13 @@ def subject_of(given: Mapping[str, Any], behind: tuple[str, ...], device_kind: s
     params = dict(parameter(text) for text in given["params"])
     if is_function_spec(words[0]) and len(words) == 1:
         _no_metrics(given)
-        spec = as_seen_from_a_checkout(FunctionWorkload(words[0]).name, repository)
-        return Subject(workload=spec, impl="python", params={k: registry.plain(v) for k, v in params.items()})
+        function = FunctionWorkload(as_seen_from_a_checkout(words[0], repository))
+        return Subject(
+            workload=function.name,
+            impl="python",
+            params={k: registry.plain(v) for k, v in params.items()},
+            digest=function.digest() if Path(function.name).is_absolute() else None,
+        )
     if len(words) == 1 and (given["workloads"] or _is_registered(words[0])):
         _no_metrics(given)
         chosen = registry.subject(words[0], device_kind=device_kind, given=params)
@@ -121,15 +126,21 @@ def _is_registered(word: str) -> bool:
 
 
 def as_seen_from_a_checkout(spec: str, repository: Path) -> str:
-    """Return a function's name as a worker in a checkout reads it: files of the repository relative, others whole."""
+    """Return a function's name as a worker in a checkout reads it: files of the repository relative, others whole.
+
+    Raises:
+        BadInput: It is a file elsewhere, which cannot be read.
+    """
     place, _, function = spec.rpartition(":")
     if not place.endswith(".py"):
         return spec
     path = Path(place).absolute()
     real = path.parent.resolve() / path.name
-    if not real.is_relative_to(repository):
-        return f"{real}:{function}"
-    return f"{os.path.relpath(real, Path.cwd().resolve())}:{function}"
+    if real.is_relative_to(repository):
+        return f"{os.path.relpath(real, Path.cwd().resolve())}:{function}"
+    if not os.access(real, os.R_OK):
+        raise BadInput(f"{real} cannot be read.")
+    return f"{real}:{function}"
 
 
 def measured(options: GateOptions, machine: Machine, given: Mapping[str, Any]) -> int:

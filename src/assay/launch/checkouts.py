@@ -117,6 +117,8 @@ def _one(checkouts: Checkouts, revision: Revision) -> Iterator[dict[str, str]]:
     path, token = Path(revision.checkout), leases.new_id()
     with friendly_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        raise MachineCannot(f"{path} is there already; `assay reap` removes what a run that was killed left behind.")
     with leases.held(
         "worktree",
         f"the checkout of the {revision.words} in {path}",

@@ -44,6 +44,8 @@ CONFIRMED_BY = 3
 """Runs from the step on before it is told: two spikes in a row are not rare."""
 ALARM = 6.9
 """Evidence, as a logarithm, from which on a step is told."""
+FEWEST = 10
+"""Runs after which the noise of a kind is learnt."""
 WORTH, LOWEST, HIGHEST = 2.5, -2.0, 4.0
 """A step is followed where the runs from it on are together so many standard errors beyond the level, each counting for
 no less and no more than the other two; one that is as far as the last on the wrong side is a spike, and is left out."""
@@ -65,13 +67,17 @@ class Evidence:
 
 @dataclass(frozen=True)
 class _Series:
-    """Series as they are looked at: log times, hosts, how well each ρ fits up to each run, and what its kind says."""
+    """Series as they are looked at: log times, hosts, how well each ρ fits up to each run, and what their kind says.
+
+    ``weights`` and ``usual`` are what was known of the kind before each run.
+    """
 
     logs: Samples
     names: Places
     hosts: int
     fits: Samples
     weights: Samples
+    usual: Usual
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,8 @@ def evidence(
     names = np.zeros(logs.shape, dtype=np.int64) if hosts is None else hosts
     of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else kinds
     count = int(names.max()) + 1 if names.size else 1
-    fits, begun = _learn(logs, names, count, ways)
-    series = _Series(logs, names, count, fits, _weights(fits, of_kind))
+    fits, usual, begun = _learn(logs, names, of_kind, ways)
+    series = _Series(logs, names, count, fits, _weights(fits, of_kind), usual)
     found = []
     for way, steps in zip(ways, begun, strict=True):
         told = _nothing(logs.shape)
@@ -113,21 +119,36 @@ def _nothing(shape: tuple[int, ...]) -> Evidence:
     return Evidence(np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64), np.zeros(shape), np.zeros(shape))
 
 
-def _learn(logs: Samples, names: Places, count: int, ways: Sequence[Way]) -> tuple[Samples, list[_Begun]]:
-    """Return how well each ρ fits the runs before each, and where steps may have begun that are worth following."""
+def _learn(
+    logs: Samples, names: Places, kinds: Places, ways: Sequence[Way]
+) -> tuple[Samples, Usual, list[_Begun]]:
+    """Return how well each ρ fits the runs before each, what noise is usual, and where steps may have begun."""
+    count = int(names.max()) + 1 if names.size else 1
     known, rho = begin(logs, count), np.broadcast_to(RHO, (len(logs), len(RHO)))
     fits = np.zeros((logs.shape[1] + 1, len(logs), len(RHO)))
+    usual = Usual(np.zeros((logs.shape[1] + REACH, len(logs), len(RHO))), np.zeros((logs.shape[1] + REACH, len(logs), len(RHO))))
     rows: list[list[Places]] = [[] for _ in ways]
     states: list[list[Known]] = [[] for _ in ways]
     for run in range(logs.shape[1]):
+        if run >= FEWEST:
+            _learn_usual(usual, run + REACH, known, kinds)
         if run >= HISTORY:
-            beyond, vague = _beyond(known, fits[run], logs[:, run : run + REACH], names[:, run : run + REACH])
+            beyond, vague = _beyond(known, usual.of(run), fits[run], logs[:, run : run + REACH], names[:, run : run + REACH])
             for place, way in enumerate(ways):
                 rows[place].append(np.flatnonzero(_worth(way * beyond, vague)))
                 states[place].append(known.of(rows[place][-1]))
-        density, known = after(known, rho, seen(names[:, run], count)[:, None, :], logs[:, run, None])
+        made_of = seen(names[:, run], count)[:, None, :]
+        density, known = after(known, usual.of(run), rho, made_of, logs[:, run, None])
         fits[run + 1] = fits[run] + density
-    return fits, [_begun(*each) for each in zip(rows, states, strict=True)]
+    return fits, usual, [_begun(*each) for each in zip(rows, states, strict=True)]
+
+
+def _learn_usual(usual: Usual, run: int, known: Known, kinds: Places) -> None:
+    """Keep what is known now of the noise of each kind for the run that is as far ahead as a step may reach."""
+    for kind in np.unique(kinds):
+        of_kind = kinds == kind
+        found = usual_noise(known.freedom[of_kind], known.squares[of_kind])
+        usual.freedom[run, of_kind], usual.squares[run, of_kind] = found.freedom, found.squares
 
 
 def _begun(rows: list[Places], states: list[Known]) -> _Begun:
@@ -137,7 +158,9 @@ def _begun(rows: list[Places], states: list[Known]) -> _Begun:
     return _Begun(np.concatenate(rows), np.concatenate(firsts), Known.joined(states))
 
 
-def _beyond(known: Known, fits: Samples, logs: Samples, names: Places) -> tuple[Samples, NDArray[np.bool_]]:
+def _beyond(
+    known: Known, usual: Usual, fits: Samples, logs: Samples, names: Places
+) -> tuple[Samples, NDArray[np.bool_]]:
     """Return how far runs are from where they should be, in units of the noise, and where that is not known well.
 
     Args:
@@ -147,12 +170,13 @@ def _beyond(known: Known, fits: Samples, logs: Samples, names: Places) -> tuple[
         names: Their hosts.
     """
     rows = np.arange(len(logs))
-    best = known.of((rows, fits.argmax(axis=1)))
+    best_rho = (rows, fits.argmax(axis=1))
+    best, noise = known.of(best_rho), np.sqrt(known.of(best_rho).variance(usual.of(best_rho)))
     made_of = seen(names.ravel(), known.mean.shape[-1] - 1).reshape(*names.shape, -1)
     made_of[..., 0] = 0.0
     level = np.einsum("rtk,rk->rt", made_of, best.mean)
     vague = np.einsum("rtk,rkl,rtl->rt", made_of, best.spread, made_of) > VAGUE
-    return np.asarray((logs - level) / np.sqrt(best.variance)[:, None], dtype=np.float64), vague
+    return np.asarray((logs - level) / noise[:, None], dtype=np.float64), vague
 
 
 def _worth(beyond: Samples, vague: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -172,14 +196,14 @@ def _weights(fits: Samples, kinds: Places) -> Samples:
     return found
 
 
-def _with_step(known: Known, way: Way) -> Known:
+def _with_step(known: Known, usual: Usual, way: Way) -> Known:
     """Return the same knowledge with a step of unknown size beginning now, for each of the likely sizes."""
     steps, old = len(STEPS), known.mean.shape[-1]
     shape = (*known.freedom.shape, steps)
     mean, spread = np.zeros((*shape, old + 1)), np.zeros((*shape, old + 1, old + 1))
     mean[..., :old], mean[..., old] = known.mean[..., None, :], way * STEPS
     spread[..., :old, :old] = known.spread[..., None, :, :]
-    spread[..., old, old] = (SPREAD * STEPS) ** 2 / known.variance[..., None]
+    spread[..., old, old] = (SPREAD * STEPS) ** 2 / known.variance(usual)[..., None]
     rest = (
         np.repeat(each[..., None], steps, axis=-1) for each in (known.freedom, known.squares, known.spikes, known.plain)
     )
@@ -189,7 +213,7 @@ def _with_step(known: Known, way: Way) -> Known:
 def _follow(found: Evidence, begun: _Begun, way: Way, series: _Series) -> None:
     """Follow steps for as long as they may lie back, and keep where each is the best told."""
     row, first = begun.row, begun.first
-    known = _with_step(begun.known, way)
+    known = _with_step(begun.known, series.usual.of((first, row)), way)
     rho = np.broadcast_to(RHO[:, None], known.freedom.shape)
     weights = series.weights[first, row]
     total = np.repeat((series.fits[first, row] + weights)[..., None], len(STEPS), axis=2) + np.log(STEPS_BEFORE)
@@ -197,14 +221,15 @@ def _follow(found: Evidence, begun: _Begun, way: Way, series: _Series) -> None:
         run = np.minimum(first + since, series.logs.shape[1] - 1)
         value = np.where(first + since == run, series.logs[row, run], np.nan)
         made_of = np.concatenate([seen(series.names[row, run], series.hosts), np.ones((len(row), 1))], axis=1)
-        density, known = after(known, rho, made_of[:, None, None, :], value[:, None, None])
+        usual = series.usual.of((run, row)).of((..., None))
+        density, known = after(known, usual, rho, made_of[:, None, None, :], value[:, None, None])
         total = total + density
         if since + 1 < CONFIRMED_BY:
             continue
         odds = _log_sum(total) - _log_sum(series.fits[run + 1, row] + weights)
         better = np.isfinite(value) & (odds > found.log_odds[row, run])
         at = row[better], run[better]
-        size, error = _size(known.of(better), total[better])
+        size, error = _size(known.of(better), usual.of(better), total[better])
         found.log_odds[at], found.first[at], found.size[at], found.error[at] = odds[better], first[better], size, error
 
 
@@ -213,11 +238,11 @@ def _log_sum(values: Samples) -> Samples:
     return np.asarray(special.logsumexp(flat, axis=1), dtype=np.float64)
 
 
-def _size(known: Known, total: Samples) -> tuple[Samples, Samples]:
+def _size(known: Known, usual: Usual, total: Samples) -> tuple[Samples, Samples]:
     """Return a step's size and its standard error, over all ρ and sizes as likely as they are."""
     weight = np.exp(total - total.max(axis=(1, 2), keepdims=True))
     weight /= weight.sum(axis=(1, 2), keepdims=True)
-    each, variance = known.mean[..., -1], known.spread[..., -1, -1] * known.variance
+    each, variance = known.mean[..., -1], known.spread[..., -1, -1] * known.variance(usual)
     size = (weight * each).sum(axis=(1, 2))
     spread = (weight * (variance + (each - size[:, None, None]) ** 2)).sum(axis=(1, 2))
     return size, np.sqrt(spread)

@@ -51,7 +51,7 @@ def page(machine: Machine, options: GateOptions, findings: Findings, records: Re
 
 def answers_table(options: GateOptions, found: Sequence[Answer]) -> Table:
     """Return what is known about each quantity."""
-    titles = ("", "base", "head", "change", "interval", "limit", "")
+    titles = ("quantity", "base", "head", "change", "interval", "limit", "answer")
     return Table(
         title="Head against base",
         columns=tuple(Column(title=title, numeric=1 <= place <= 5) for place, title in enumerate(titles)),
@@ -75,7 +75,7 @@ def _row(options: GateOptions, answer: Answer) -> tuple[Cell, ...]:
 
 
 def _notes(options: GateOptions) -> list[Element]:
-    return [Text(text=f"{note[:1].upper()}{note[1:]}.", tone="unsure") for note in options.notes]
+    return [Text(text=f"{note[:1].upper()}{note[1:]}.") for note in options.notes]
 
 
 def _strips(found: Sequence[Answer]) -> list[Element]:

@@ -68,6 +68,10 @@ def advice(options: GateOptions, unsure: Sequence[Answer], records: Records) -> 
     if any(answer.reason is not None for answer in unsure):
         return ""
     needed = [restarts_needed(answer.logs, options.minimum_effect, len(unsure)) for answer in unsure]
+    disturbed = sum(bool(record.disturbed) for record in records)
+    if disturbed > len(records) / 2:
+        busy = f"{disturbed} of {len(records)} restarts"
+        return f"Others kept the machine busy in {busy}; --strangers wait waits for them."
     if None in needed:
         return "It is too near the limit for this machine's noise; with a longer --duration restarts agree better."
     most = max(n for n in needed if n is not None)
