@@ -1,5 +1,6 @@
 // gen_data N [FILE]: write the matrices that sgemm can read in place of making them. Needs neither a GPU nor CUDA.
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -22,6 +23,12 @@ std::string partial;  // the file while it is written, under another name, so th
     const std::string why = std::strerror(errno);
     if (!partial.empty()) unlink(partial.c_str());
     end(MACHINE_CANNOT, "%s: %s: %s.", ME, what.c_str(), why.c_str());
+}
+
+void check_plain(const std::string& path) {
+    struct stat there {};
+    if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+        end(BAD_INPUT, "%s: %s is there already and is no plain file.", ME, path.c_str());
 }
 
 void check_space(const std::string& path, uint64_t n) {
@@ -58,6 +65,7 @@ int main(int argc, char** argv) {
         end(BAD_INPUT, "usage: gen_data N [FILE]\nWrites two N × N matrices of float32 to FILE (sgemm_N.bin).");
     const uint64_t n = whole_number(ME, "N", argv[1], 1, LARGEST_N);
     const std::string path = argc == 3 ? argv[2] : "sgemm_" + std::to_string(n) + ".bin";
+    check_plain(path);
     check_space(path, n);
     partial = path + ".partial";
     std::FILE* file = std::fopen(partial.c_str(), "wb");

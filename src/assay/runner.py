@@ -24,7 +24,7 @@ from assay.core.plan import Block, Done
 from assay.core.results import Record, Window
 from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
-from assay.experiments.base import LeavesFiles
+from assay.experiments.base import HasBaselines, LeavesFiles
 from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
@@ -64,11 +64,12 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to."""
+    """What a run came to; ``baselines`` are trials that are nothing by themselves."""
 
     findings: Findings
     page: Page
     records: Records
+    baselines: frozenset[str] = frozenset()
 
     @property
     def exit_code(self) -> int:
@@ -81,7 +82,8 @@ class Result:
         states = {record.status for record in self.records}
         if "failed" in states or self.untuned:
             return 4
-        return 0 if "ok" in states else 3
+        counted = {record.status for record in self.records if record.trial not in self.baselines}
+        return 0 if "ok" in (counted or states) else 3
 
     @property
     def untuned(self) -> int:
@@ -117,7 +119,8 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     folder.keep_findings(findings)
     if isinstance(experiment, LeavesFiles):
         folder.keep_files(experiment.files(folder.machine, options, findings, records))
-    return Result(findings, experiment.page(folder.machine, options, findings, records), records)
+    baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
+    return Result(findings, experiment.page(folder.machine, options, findings, records), records, baselines)
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,21 @@ def test_content_in_parts_is_put_there_whole_or_not_at_all(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_is_no_plain_file_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    durable.replace_atomically(pipe, b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()
+    file.write_bytes(b"old")
+    link.symlink_to(file)
+    durable.replace_atomically(link, b"new")
+    assert link.is_symlink()
+    assert file.read_bytes() == b"new"
+
+
 def test_a_full_disk_keeps_the_old_content_of_a_file_to_be_replaced(small_disk: Path) -> None:
     path = small_disk / "plan.json"
     durable.replace_atomically(path, b"old")

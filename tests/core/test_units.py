@@ -186,3 +186,6 @@ def test_a_span_is_written_in_two_units_at_most(seconds: float, text: str) -> No
 def test_a_percentage_without_its_sign_is_shown_with_it() -> None:
     with pytest.raises(BadInput, match=r"for 70 percent write 70% or 0\.7"):
         parse_fraction("70")
+    for text in ("500%", "100%", "500"):
+        with pytest.raises(BadInput, match=r"100%\.$"):
+            parse_fraction(text)

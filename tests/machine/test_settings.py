@@ -74,6 +74,45 @@ def test_limits_set_one_upon_the_other_are_undone_one_after_the_other(fake: Fake
     assert limit_w(fake) == 700.0
 
 
+def of_another(lease: leases.Lease, pid: int) -> leases.Lease:
+    """Have a lease belong to another process, as if that had taken it."""
+    other = lease.model_copy(update={"owner": lease.owner.model_copy(update={"pid": pid, "start_ticks": 1})})
+    lease.path.write_text(other.model_dump_json())
+    return other
+
+
+def test_a_limit_that_another_run_holds_is_left_to_it(
+    fake: FakeNvml, assay_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_another(nvidia.set_power_limit(UUID, 500.0), 4711)
+    monkeypatch.setattr("assay.core.processes.alive", lambda owner: True)
+    with pytest.raises(MachineCannot, match="held by another run, process 4711"):
+        nvidia.set_power_limit(UUID, 300.0)
+    assert limit_w(fake) == 500.0
+    assert len(kept(assay_home)) == 1
+
+
+def test_what_a_dead_run_left_is_undone_before_a_limit_is_set_anew(fake: FakeNvml, assay_home: Path) -> None:
+    of_another(nvidia.set_power_limit(UUID, 250.0), 2**22 - 1)
+    lease = nvidia.set_power_limit(UUID, 400.0)
+    assert lease.args["watts"] == 700.0
+    leases.release(lease)
+    assert limit_w(fake) == 700.0
+    assert kept(assay_home) == []
+
+
+def test_clocks_kept_for_one_run_are_not_locked_by_another(
+    fake: FakeNvml, assay_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = nvidia.claim_sm_clocks(UUID)
+    leases.release(nvidia.lock_sm_clocks(UUID, 1200, 1200))
+    of_another(claim, 4711)
+    monkeypatch.setattr("assay.core.processes.alive", lambda owner: True)
+    with pytest.raises(MachineCannot, match="held by another run"):
+        nvidia.lock_sm_clocks(UUID, 1200, 1200)
+    assert lock_mhz(fake) == (0, 0)
+
+
 def test_locked_clocks_hold_until_their_lease_is_released(fake: FakeNvml, assay_home: Path) -> None:
     lease = nvidia.lock_sm_clocks(UUID, 1200, 1200)
     assert lock_mhz(fake) == (1200, 1200)

@@ -155,6 +155,11 @@ def test_gen_data_says_what_it_cannot_do(native: Native, tmp_path: Path) -> None
     assert nowhere.returncode == 2
     assert "no/such/ cannot be written to" in nowhere.stderr
     assert not list(tmp_path.iterdir())
+    os.mkfifo(tmp_path / "pipe")
+    odd = native("gen_data", 3, tmp_path / "pipe")
+    assert odd.returncode == 2
+    assert "is no plain file" in odd.stderr
+    assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,21 @@ if TYPE_CHECKING:
 FOLDER = "budget"
 
 
+class Watts(click.FloatRange):
+    """So many watts: a number that is one, and finite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the watts."""
+        watts = float(super().convert(value, param, ctx))
+        if not math.isfinite(watts):
+            self.fail(f"{value} is no number of watts.", param, ctx)
+        return watts
+
+
 @verb("budget")
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--watts", type=click.FloatRange(0, min_open=True), required=True, help="Of the whole node or rack.")
-@click.option(
-    "--overhead", "overhead_w", type=click.FloatRange(0), default=0.0, help="Watts of it that are not the GPUs'."
-)
+@click.option("--watts", type=Watts(0, min_open=True), required=True, help="Of the whole node or rack.")
+@click.option("--overhead", "overhead_w", type=Watts(0), default=0.0, help="Watts of it that are not the GPUs'.")
 @click.option("--min-share", type=Fraction(), help="Of its full rate every GPU keeps so much.")
 @click.option("--workload", help="Which one, where several were swept.")
 @click.option(

@@ -84,14 +84,16 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
     if given["file"] is not None:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
+    if given["apply"] and not given["dry_run"]:
+        power_sweep_caps.undo_what_died()
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else build(given, machine)
     if options.capped:
         ranges = power_sweep_caps.checked(machine, options)
         if given["dry_run"] or not given["apply"]:
-            return power_sweep_caps.show(machine, options, ranges, as_json=given["as_json"])
-        with Guardian():
-            power_sweep_caps.try_out(machine, options)
+            asked, as_json = given["apply"], given["as_json"]
+            return power_sweep_caps.show(machine, options, ranges, asked=asked, as_json=as_json)
+        with Guardian(), power_sweep_caps.claimed(machine, options):
             return measure.as_told(EXPERIMENT, options, machine, options.seed, given)
     if given["dry_run"]:
         for point in options.points:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,12 @@ from assay.machine import nvidia
 from assay.machine.permissions import missing_to_set
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.leases import Lease
     from assay.experiments.power.sweep.intent import Range
     from assay.experiments.power.sweep.options import SweepOptions
-    from assay.machine.model import Machine
+    from assay.machine.model import Gpu, Machine
 
 
 def checked(machine: Machine, options: SweepOptions) -> dict[str, Range]:
@@ -38,30 +42,48 @@ def checked(machine: Machine, options: SweepOptions) -> dict[str, Range]:
     return ranges
 
 
-def show(machine: Machine, options: SweepOptions, ranges: dict[str, Range], *, as_json: bool) -> int:
-    """Print what would be changed, for how long, and which privilege is missing; change nothing."""
+def show(machine: Machine, options: SweepOptions, ranges: dict[str, Range], *, asked: bool, as_json: bool) -> int:
+    """Print what would be changed, for how long, and which privilege is missing; change nothing.
+
+    ``asked`` says that --apply was given, beside --dry-run.
+    """
     intent = intent_of(machine, options, ranges, missing_to_set(Path("/")))
     if as_json:
         click.echo(json.dumps({"schema": SCHEMA_VERSION, **intent.as_json()}, indent=2, ensure_ascii=False))
         return 0
-    for line in in_words(options, intent, machine):
+    for line in in_words(options, intent, machine, asked=asked):
         click.echo(line)
     return 0
 
 
-def try_out(machine: Machine, options: SweepOptions) -> None:
-    """Make sure that this process may set what it is about to set, by setting each GPU to what it is set to already.
+@contextlib.contextmanager
+def claimed(machine: Machine, options: SweepOptions) -> Iterator[None]:
+    """Keep the GPUs' settings from other runs for the length of a ``with`` block, and restore them at its end.
+
+    Each GPU is set to what it is set to already, so that it shows before anything is measured whether this process
+    may; the leases of single trials lie within.
 
     Raises:
-        MachineCannot: It may not.
+        MachineCannot: It may not, or another run has it.
     """
-    for device in options.devices:
-        gpu = gpu_of(machine, device)
-        if options.knob == "sm_mhz":
-            nvidia.unlock_sm_clocks(gpu.uuid)
-            continue
-        if gpu.power_limit_w is None:
-            raise MachineCannot(
-                f"GPU {gpu.index} ({gpu.name}) does not tell its power limit, to restore it afterwards."
-            )
-        leases.release(nvidia.set_power_limit(gpu.uuid, gpu.power_limit_w))
+    with contextlib.ExitStack() as undone:
+        for device in options.devices:
+            gpu = gpu_of(machine, device)
+            lease = nvidia.claim_sm_clocks(gpu.uuid) if options.knob == "sm_mhz" else _same_limit(gpu)
+            undone.callback(leases.release, lease)
+        yield
+
+
+def _same_limit(gpu: Gpu) -> Lease:
+    if gpu.power_limit_w is None:
+        raise MachineCannot(f"GPU {gpu.index} ({gpu.name}) does not tell its power limit, to restore it afterwards.")
+    return nvidia.set_power_limit(gpu.uuid, gpu.power_limit_w)
+
+
+def undo_what_died() -> None:
+    """Undo limits and clocks that runs which died have left, and say so: they are not how a GPU was found."""
+    for kind in (nvidia.LIMIT, nvidia.CLOCK):
+        before = {lease.id: lease for lease in leases.all_of(kind)}
+        left = {lease.id for lease in leases.freed(kind)}
+        for lease in (lease for name, lease in before.items() if name not in left):
+            click.echo(f"Undone first, as its run has died: {lease.what}.", err=True)

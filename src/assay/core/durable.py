@@ -168,7 +168,14 @@ def replace_atomically(path: Path, data: bytes, *, mode: int = 0o666, like: os.s
 def replace_by_parts(
     path: Path, parts: Iterable[bytes], *, mode: int = 0o666, like: os.stat_result | None = None
 ) -> None:
-    """Do the same with content of any length, of which one part is held at a time."""
+    """Do the same with content of any length, of which one part is held at a time.
+
+    A link goes on pointing to what it points to; what is no plain file, as a pipe or a device, is written to as it is.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        _write_through(path, parts)
+        return
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     with friendly_os_errors(path):
         try:
@@ -187,6 +194,16 @@ def replace_by_parts(
                 temporary.unlink()
             raise
         _sync_folder(path.parent)
+
+
+def _write_through(path: Path, parts: Iterable[bytes]) -> None:
+    with friendly_os_errors(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for part in parts:
+                _write(descriptor, part)
+        finally:
+            os.close(descriptor)
 
 
 def _make_like(descriptor: int, like: os.stat_result) -> None:

@@ -162,6 +162,42 @@ def reap() -> list[Reaped]:
     return reports
 
 
+def all_of(kind: str) -> list[Lease]:
+    """Return the leases of a kind that other processes have taken, newest first."""
+    return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current()]
+
+
+def freed(kind: str, **args: JsonValue) -> list[Lease]:
+    """Release what dead owners left of a kind with these arguments; return what living others hold of it.
+
+    Raises:
+        LeaseNotReleased: What a dead owner left cannot be undone.
+    """
+    held: list[Lease] = []
+    for lease in all_of(kind):
+        if any(lease.args.get(name) != value for name, value in args.items()):
+            continue
+        due = _why_due(lease)
+        if due is None:
+            held.append(lease)
+        elif (report := _release_for_another(lease, due, wait=True)).outcome == "failed":
+            raise LeaseNotReleased(report.reason)
+    return held
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Keep other processes from looking at what is held, and taking it, for the length of a ``with`` block."""
+    path = home() / "leases.lock"
+    with durable.friendly_os_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with durable.locked(descriptor):
+            yield
+    finally:
+        os.close(descriptor)
+
+
 def release_all_of(owner: Identity) -> list[Reaped]:
     """Release every lease of one process, newest first; say what became of each."""
     found, _ = _read_all()

@@ -50,11 +50,12 @@ def parse_fraction(text: str) -> float:
     """Return 0.01 from "1%", "1 %" or "0.01"; it must lie strictly between 0 and 1."""
     body = text.strip()
     try:
-        value = float(body[:-1]) / 100 if body.endswith("%") else float(body)
+        signed = body.endswith("%")
+        value = float(body[:-1]) / 100 if signed else float(body)
     except ValueError:
         raise BadInput(f"{text!r} is not a percentage; write 1% or 0.01.") from None
     if not 0 < value < 1:
-        meant = f"; for {body} percent write {body}% or {value / 100:g}" if 1 <= value < 100 else ""
+        meant = f"; for {body} percent write {body}% or {value / 100:g}" if not signed and 1 <= value < 100 else ""
         raise BadInput(f"{text!r} is out of range: it lies between 0 and 1, or 0% and 100%{meant}.")
     return value
 

@@ -48,6 +48,15 @@ class NeedsCheckouts(Protocol):
 
 
 @runtime_checkable
+class HasBaselines(Protocol):
+    """An experiment with trials that are nothing by themselves: where only they were measured, nothing was."""
+
+    def baselines(self, machine: Machine, options: Any) -> frozenset[str]:
+        """Return the identities of such trials."""
+        ...
+
+
+@runtime_checkable
 class LeavesFiles(Protocol):
     """An experiment that leaves text files of its own in the run folder."""
 

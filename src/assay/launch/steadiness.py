@@ -1,8 +1,8 @@
 """Whether GPUs under load have become steady: clocks and temperatures over time go in, a judgement comes out.
 
-A sensor of whole degrees shows a slow drift only as a step now and then: a window without one, or in which it jumps back
-and forth, is steady. A clock under a power cap jumps about; its mean over half a window is compared with that over the
-other half.
+A sensor of whole degrees shows a slow drift only as a step now and then: a window without one, or in which it jumps
+back and forth, is steady. A clock under a power cap jumps about; its mean over half a window is compared with that over
+the other half.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from assay.core.leases import Lease
 
+LIMIT, CLOCK = "power limit", "locked clock"
+"""Kinds of leases."""
 _RIGHTS = "administrator rights (root, and in a container CAP_SYS_ADMIN as well)"
 
 
@@ -171,13 +173,15 @@ def set_power_limit(uuid: str, watts: float) -> Lease:
                 f"A power limit of {watts:g} W is out of range: "
                 f"GPU {uuid} takes {low_mw / 1e3:g} to {high_mw / 1e3:g} W."
             )
-        before_w = _power_limit_mw(nvml, uuid, handle) / 1e3
-        lease = leases.take(
-            "power limit",
-            f"power limit of GPU {uuid}, {watts:g} W instead of {before_w:g} W",
-            "assay.machine.nvidia:restore_power_limit",
-            {"uuid": uuid, "watts": before_w, "boot": boot_id()},
-        )
+        with leases.one_at_a_time():
+            _nobody_elses(LIMIT, uuid)
+            before_w = _power_limit_mw(nvml, uuid, handle) / 1e3
+            lease = leases.take(
+                LIMIT,
+                f"power limit of GPU {uuid}, {watts:g} W instead of {before_w:g} W",
+                "assay.machine.nvidia:restore_power_limit",
+                {"uuid": uuid, "watts": before_w, "boot": boot_id()},
+            )
         return _done(lease, lambda: _write_power_limit(nvml, handle, uuid, watts))
 
 
@@ -223,14 +227,35 @@ def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
                 f"SM clocks from {low_mhz} to {high_mhz} MHz make no range of GPU {uuid}: "
                 f"it takes a lower and an upper bound from {lowest} to {highest} MHz."
             )
-        lease = leases.take(
-            "locked clock",
-            f"SM clock of GPU {uuid}, locked to {low_mhz} to {high_mhz} MHz",
-            "assay.machine.nvidia:unlock_sm_clocks",
-            {"uuid": uuid, "boot": boot_id()},
-        )
+        lease = _clock_lease(uuid, f"SM clock of GPU {uuid}, locked to {low_mhz} to {high_mhz} MHz")
         function = "nvmlDeviceSetGpuLockedClocks"
         return _done(lease, lambda: _set(nvml, uuid, "the SM clock", function, handle, low_mhz, high_mhz))
+
+
+def claim_sm_clocks(uuid: str) -> Lease:
+    """Keep a GPU's SM clock from being locked by others until the lease is released; whatever locked it is undone.
+
+    Raises:
+        MachineCannot: It is locked by a run that lives, or this process may not change it.
+    """
+    lease = _clock_lease(uuid, f"SM clock of GPU {uuid}, kept for one run")
+    return _done(lease, lambda: unlock_sm_clocks(uuid))
+
+
+def _clock_lease(uuid: str, what: str) -> Lease:
+    with leases.one_at_a_time():
+        _nobody_elses(CLOCK, uuid)
+        return leases.take(CLOCK, what, "assay.machine.nvidia:unlock_sm_clocks", {"uuid": uuid, "boot": boot_id()})
+
+
+def _nobody_elses(kind: str, uuid: str) -> None:
+    """Undo what a dead run left of a GPU's setting, and make sure that no living one holds it."""
+    held = leases.freed(kind, uuid=uuid)
+    if held:
+        raise MachineCannot(
+            f"The {kind} of GPU {uuid} is held by another run, process {held[0].owner.pid}; "
+            "two at once would measure and restore each other's settings."
+        )
 
 
 def sm_clock_range(uuid: str) -> tuple[float, float]:

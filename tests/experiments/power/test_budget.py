@@ -90,7 +90,7 @@ def test_every_gpu_keeps_the_share_that_was_asked_for() -> None:
 def test_a_budget_above_what_is_ever_drawn_does_not_bind() -> None:
     plan = planned(2000.0)
     assert not plan.binds
-    assert "2000 W do not bind: 3 GPUs never drew more than 1680 W together; no cap is needed." in words.headline(plan)
+    assert "2000 W do not bind: 3 GPUs need no more than 1800 W together; no cap is needed." in words.headline(plan)
     assert not list(words.commands(plan))
     assert plan.loss.value == pytest.approx(0.0)
 
@@ -113,12 +113,25 @@ def test_nothing_is_said_beyond_the_lowest_and_the_highest_step() -> None:
     narrow = sweep_rows(0, caps=(300.0, 400.0))[1:]
     curves, _ = curves_of(narrow, ())
     assert (curves[0].fit.low, curves[0].fit.x[-1]) == (300.0, 400.0)
-    never = [row.model_copy(update={"power_w": 150.0}) for row in narrow]
+    never = [row.model_copy(update={"power_w": 150.0, "calls_per_s": 90.0}) for row in narrow]
     (curve,) = curves_of(never, ())[0]
     assert curve.fit.x == (150.0,)
     assert curve.cap(150.0) == 300.0
     unknown, _ = curves_of([row.model_copy(update={"power_w": None}) for row in narrow], ())
     assert unknown[0].fit.low == 300.0
+
+
+def test_a_cap_is_free_only_where_it_was_measured_as_such_and_not_from_the_mean_draw_on() -> None:
+    (curve,) = curves_of(sweep_rows(0, caps=(400.0, 500.0, 570.0, 600.0, 700.0), most=560.0), ())[0]
+    held = [
+        row.model_copy(update={"held_back": {"power cap": 0.3}}) if row.setting in {500.0, 570.0} else row
+        for row in sweep_rows(0, caps=(400.0, 500.0, 570.0, 600.0, 700.0), most=560.0)
+    ]
+    (peaks,) = curves_of(held, ())[0]
+    assert (curve.fit.x[-1], peaks.fit.x[-1]) == (570.0, 600.0)
+    assert peaks.cap(600.0) == 600.0
+    all_bind = [row for row in sweep_rows(0) if row.setting is None or float(str(row.setting)) < 560]
+    assert curves_of(all_bind, ())[0][0].fit.x[-1] == 560.0
 
 
 def test_one_piece_of_work_is_planned_for_and_others_are_asked_about() -> None:

@@ -12,7 +12,9 @@ import pytest
 from assay.core.page import Table, Text, Timeline
 from assay.experiments.power.characterize import EXPERIMENT
 from assay.experiments.power.characterize.study import study_of
-from assay.experiments.power.characterize.written import GPUS_CSV
+from assay.experiments.power.characterize.written import CASES_CSV, GPUS_CSV
+from assay.experiments.power.row_csv import as_csv
+from assay.experiments.power.row_files import gather
 from assay.experiments.power.rows import GPUS_FILE, GpuRow
 from tests.experiments.power.characterized import (
     ALONE,
@@ -31,6 +33,8 @@ from tests.experiments.power.characterized import (
 from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from assay.core.results import Finding, Findings
     from assay.experiments.power.characterize.placing import Placed
     from assay.store.records import Records
@@ -145,6 +149,7 @@ def test_the_page_has_the_tables_the_kernels_and_what_it_rests_on() -> None:
     asked = options(ALONE, BESIDE, NEAR, FAR, QUIET, case("five", 5))
     records = world(asked, older)
     page = EXPERIMENT.page(FOUR, asked, EXPERIMENT.analyse(FOUR, asked, records), records)
+    assert page.title == "assay power characterize: 5 of 6 cases on 4 GPUs"
     tables = [each.title for section in page.sections for each in section.elements if isinstance(each, Table)]
     assert tables[:6] == [
         "Time of one kernel", "Watts, joules, clocks and heat", "What company changes",
@@ -170,7 +175,7 @@ def test_gpus_of_different_models_are_told_apart_and_never_compared() -> None:
     assert any("different models" in text and "Other: GPU 2" in text for text in said)
 
 
-def test_rows_for_other_commands_are_one_a_gpu_and_repeat_and_the_table_one_a_gpu() -> None:
+def test_rows_for_other_commands_are_one_a_gpu_and_repeat_and_the_table_one_a_gpu(tmp_path: Path) -> None:
     asked = options(ALONE, BESIDE, QUIET)
     records = world(asked, older)
     files = EXPERIMENT.files(FOUR, asked, EXPERIMENT.analyse(FOUR, asked, records), records)
@@ -182,7 +187,11 @@ def test_rows_for_other_commands_are_one_a_gpu_and_repeat_and_the_table_one_a_gp
     assert all(each.endswith(" resnet50@torch") for each in beside.neighbours)
     assert (beside.params["n"], beside.uuid, beside.slot) == (N, f"GPU-{beside.slot}", beside.slot)
     assert json.loads(lines[0])["origin"] == "real"
-    table = list(csv.DictReader(io.StringIO(str(files[GPUS_CSV]))))
+    assert files[GPUS_CSV] == as_csv(rows)
+    named = tuple(row.model_copy(update={"run": "power-1"}) for row in rows)
+    (tmp_path / "gpus.csv").write_text(as_csv(named))
+    assert gather([tmp_path / "gpus.csv"], GPUS_FILE, GpuRow).rows == named
+    table = list(csv.DictReader(io.StringIO(str(files[CASES_CSV]))))
     assert [(row["case"], row["uuid"]) for row in table][:4] == [("alone", f"GPU-{n}") for n in range(4)]
     assert all(float(row["iqr_us"]) > 0 for row in table)
 

@@ -9,9 +9,9 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.experiments.power.racks import read_racks, with_racks
+from assay.experiments.power.row_csv import as_csv
 from assay.experiments.power.row_files import gather
 from assay.experiments.power.rows import GPUS_FILE, SWEEP_FILE, GpuRow, SweepRow
-from assay.experiments.power.sweep.written import as_csv
 from tests.experiments.power.simulated_fleets import Setting, simulate, write
 from tests.experiments.power.simulated_sweeps import sweep_rows
 

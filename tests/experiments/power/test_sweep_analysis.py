@@ -71,6 +71,16 @@ def test_a_flat_curve_has_no_best_point_and_it_is_said() -> None:
     assert all("be told" in each.headline and "they lie within" in each.headline for each in found)
 
 
+def test_where_the_gpu_as_found_is_cheapest_no_step_is_called_so() -> None:
+    def dearer(setting: Scalar) -> Truth:
+        return rising(setting) if setting is None or float(str(setting)) < 600 else Truth(0.02, 900.0, held=1.0)
+
+    wanted = options(points=points(None, 200.0, 300.0, 400.0, 500.0))
+    for truth, noise in ((rising, 0.001), (dearer, 0.001)):
+        said = judged(wanted, truth, noise=noise).headline
+        assert "no step is cheaper than as found; at a limit of 500 W it takes 14 % more than as found" in said
+
+
 def test_where_no_cap_binds_none_saves_energy() -> None:
     found = [judged(options(), lambda _: Truth(0.02, 180.0), seed=seed) for seed in SEEDS]
     assert [kind(each, "best_energy").verdict for each in found] == ["unsure"] * len(SEEDS)

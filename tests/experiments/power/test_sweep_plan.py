@@ -14,6 +14,8 @@ from assay.experiments.power.sweep.points import load_points, parameters_of
 from tests.experiments.power.sweeps import LIMITS, MACHINE, Card, gpu, options, points, world
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from assay.core.plan import Trial
     from assay.experiments.power.sweep.options import SweepOptions
 
@@ -129,6 +131,12 @@ def test_what_the_workload_refuses_is_a_refused_point_and_all_refused_is_bad_inp
         load_points("dtype", ("float17",), "gemm@numpy", names=("dtype",), **NUMPY)
 
 
+def test_a_function_that_takes_another_size_is_told_how_to_name_it(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def call(m):\n    return lambda: m\n")
+    with pytest.raises(BadInput, match=r"--sizes sets n, or what --size-param names\.$"):
+        load_points("size", (16,), f"{tmp_path / 'own.py'}:call", device_kind="cpu", given={}, names=("n",))
+
+
 def test_what_would_be_changed_is_told_with_what_is_missing() -> None:
     loose = MACHINE.model_copy(update={"gpus": (gpu(0), gpu(1, persistence=False))})
     wanted = options(devices=("cuda:0", "cuda:1"))
@@ -138,6 +146,8 @@ def test_what_would_be_changed_is_told_with_what_is_missing() -> None:
     assert "Persistence mode is off on GPU 1" in said
     assert "72 trials, at most" in said
     assert "Missing: rights." in said
+    assert said.endswith("--apply does both.")
+    assert in_words(wanted, intent, loose, asked=True)[-1].endswith("without --dry-run both are done.")
     many = options(points=points(None, *map(float, range(200, 301, 5))))
     assert "21 steps: 200, 205, … 300 W" in "\n".join(
         in_words(many, intent_of(MACHINE, many, {"cuda:0": (200, 700)}, None), MACHINE)

@@ -66,3 +66,10 @@ def test_a_duty_is_a_share(word: str, said: str) -> None:
 def test_sizes_are_whole() -> None:
     with pytest.raises(BadInput, match=r"whole numbers of at least 1, not 1\.5"):
         whole_numbers("--sizes", ["1.5"])
+
+
+def test_a_percent_sign_is_asked_for_only_where_there_is_none() -> None:
+    with pytest.raises(BadInput, match=r"not 70; for 70 percent write 70%\.$"):
+        shares("--duty", ["70"])
+    with pytest.raises(BadInput, match=r"not 110 %\.$"):
+        shares("--duty", ["110%"])

@@ -13,6 +13,7 @@ from assay.experiments.power.variability.analysis import Looked, look
 from assay.experiments.power.variability.findings import findings_of
 from assay.experiments.power.variability.fleet import fleets_of
 from assay.experiments.power.variability.page import page
+from assay.experiments.power.variability.tables import gpus_table
 from tests.experiments.power.simulated_fleets import SEED_TWO_MS, Setting, Simulated, four_gpus, simulate
 from tests.stats.chances import at_least, at_most
 
@@ -135,10 +136,23 @@ def test_the_fastest_of_few_is_named_with_how_sure_that_is() -> None:
     assert plain.startswith("It matters little which GPU you ask for: 4 GPUs are within 2.")
 
 
+def test_few_runs_of_many_cases_are_not_called_measured_once() -> None:
+    rows = simulate(Setting(nodes=1, gpus=2, runs=1), 1).all_rows
+    cases = [row.model_copy(update={"case": f"case {n}"}) for n in range(4) for row in rows[: 2 if n < 3 else 1]]
+    again = [row.model_copy(update={"run": "later"}) for row in cases if row.slot == 0]
+    looked = looked_at([*cases, *again])
+    assert looked.advice.unit is None
+    assert "as too little was measured to tell GPUs from chance (2 runs of 4 cases): " in words.answer(looked)
+
+
 def test_one_run_and_one_gpu_say_what_cannot_be_separated() -> None:
     once = looked_at(simulate(Setting(nodes=1, gpus=4, runs=1), 1).all_rows)
     assert once.advice.answer == "unknown"
     assert "as nothing was measured twice" in words.answer(once)
+    fastest = int(np.argmin(times := once.numbers["time"].value))
+    less = words.apart(once.numbers["time"].measure, float(times[fastest] - times.mean()))
+    assert f"took {less.lstrip('−')} less time than the mean" in words.answer(once)
+    assert less in str(gpus_table(once))
     levels = {one.level: one for one in once.components}
     assert levels["runs"].within == "GPUs"
     single = looked_at(simulate(Setting(nodes=1, gpus=1), 1).all_rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from assay.experiments.power.rows import GpuRow, SweepRow
@@ -22,6 +22,32 @@ MAPS = frozenset({"params", "held_back"})
 LISTS = frozenset({"quartiles_us", "restart_medians_us", "neighbours"})
 PLAIN = frozenset({"setting"})
 """Fields whose cells may be a number or a word."""
+
+
+def as_csv(rows: Sequence[GpuRow | SweepRow]) -> str:
+    """Return rows as a table: parameters and throttle reasons in columns of their own; null is empty.
+
+    Only the setting of a device as it was found is written "null", as an empty cell would be one that is missing.
+    """
+    flat = [_flat(row) for row in rows]
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return buffer.getvalue()
+
+
+def _flat(row: GpuRow | SweepRow) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in row.as_json().items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": "" if part is None else part for key, part in value.items()}
+        elif isinstance(value, list):
+            found[name] = json.dumps(value)
+        else:
+            found[name] = ("null" if name == "setting" else "") if value is None else value
+    return found
 
 
 def records_of(data: bytes, file: Path, kind: type[GpuRow | SweepRow]) -> Iterator[tuple[int, dict[str, object]]]:

@@ -1,7 +1,8 @@
 """What each GPU does at so many watts: a concave curve through the measured steps of its power limit.
 
-What a step costs is its cap, but no more than the GPU was ever seen to draw: a cap above that changes nothing. Where a
-GPU draws more than its cap says, it costs what it draws. Nothing is said beyond the lowest and the highest step.
+What a step costs is its cap, up to the lowest cap that was measured as not binding: one above that changes nothing.
+Where none was, or every cap was, it costs no more than the GPU drew in the mean. Where a GPU draws more than its cap
+says, it costs what it draws. Nothing is said beyond the lowest and the highest step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from assay.core.errors import BadInput
 from assay.core.plan import POWER_LIMIT_W
+from assay.experiments.power.sweep.binding import FREE_SHARE, NEAR_LIMIT, POWER_CAP
 from assay.stats.concave import Concave, concave_fit
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from assay.experiments.power.rows import GpuRow, SweepRow, Where
 
     Samples = NDArray[np.float64]
+
+AS_FAST = 0.99
+"""Of the rate as found: a cap that binds costs more."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +144,7 @@ def _curve(rows: Sequence[SweepRow]) -> Curve | None:
     if not capped:
         return None
     last = max(rows, key=lambda row: row.started_at)
-    drawn = [row.power_w for row in rows if row.power_w is not None]
-    most = max(drawn) if drawn else max(cap for row in capped if (cap := _cap(row)) is not None)
+    most = _most(rows)
     usable = [row for row in rows if _cap(row) is not None or row.power_w is not None]
     watts = np.array([_counted(row, most) for row in usable])
     lowest = float(min(_counted(row, most) for row in capped))
@@ -153,6 +157,26 @@ def _curve(rows: Sequence[SweepRow]) -> Curve | None:
     caps.setdefault(fit.x[-1], fit.x[-1])
     points = tuple(zip(watts[inside].tolist(), rates[inside].tolist(), strict=True))
     return Curve(Card.of(last), fit, _repeats(usable, watts, lowest), tuple(sorted(caps.items())), points)
+
+
+def _most(rows: Sequence[SweepRow]) -> float:
+    """Return the watts from which on a cap changes nothing.
+
+    That is the lowest cap that was measured as not binding. Where none was, or where all were and a lower one might
+    not bind either, it is the most that the GPU drew in the mean of a step, at whose peaks such a cap may bind.
+    """
+    caps = [cap for row in rows if (cap := _cap(row)) is not None]
+    drawn = [row.power_w for row in rows if row.power_w is not None]
+    full = max((row.calls_per_s for row in rows if _cap(row) is None), default=max(row.calls_per_s for row in rows))
+    not_free = {cap for row in rows if (cap := _cap(row)) is not None and not _free(row, cap, full)}
+    free = set(caps) - not_free
+    return min(free) if free and min(caps) in not_free else max(drawn or caps)
+
+
+def _free(row: SweepRow, cap: float, full: float) -> bool:
+    """Return whether a step's cap was seen not to bind: less is drawn, nothing held back, and it is as fast."""
+    below = row.power_w is not None and row.power_w < NEAR_LIMIT * cap
+    return below and row.held_back.get(POWER_CAP, 0.0) <= FREE_SHARE and row.calls_per_s >= AS_FAST * full
 
 
 def _cap(row: SweepRow) -> float | None:

@@ -112,8 +112,9 @@ def caps_table(plan: Plan) -> Table:
         ),
         tones=tuple("plain" if share.curve.own else "unsure" for share in plan.shares),
         note=(
-            "Counted: the cap, but no more than the GPU was ever seen to draw. Measured: where its curve is known; "
-            "nothing is said beyond. Marked: the GPU has no curve of its own."
+            "Counted: the cap, up to the lowest that was measured as not binding; where none was, up to the mean draw, "
+            "and caps near that may bind, as power peaks above its mean. Measured: where its curve is known; nothing "
+            "is said beyond. Marked: the GPU has no curve of its own."
         ),
     )
 

@@ -23,7 +23,7 @@ def headline(plan: Plan) -> str:
     gpus = f"{len(plan.shares)} GPU{'' if len(plan.shares) == 1 else 's'}"
     left = f"{plan.watts - plan.overhead_w:g} W"
     if not plan.binds:
-        return f"{left} do not bind: {gpus} never drew more than {plan.needed_w:.0f} W together; no cap is needed."
+        return f"{left} do not bind: {gpus} need no more than {plan.needed_w:.0f} W together; no cap is needed."
     lost = f"Under {left} the best caps for {gpus} lose {percent(plan.loss)} of the work they do without caps"
     if plan.loss.low is None:
         lost += " (how surely is not known: nothing was measured twice)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from assay.experiments.power.characterize.findings import analyse
 from assay.experiments.power.characterize.options import CharacterizeOptions
 from assay.experiments.power.characterize.page import page
-from assay.experiments.power.characterize.plan import next_step
+from assay.experiments.power.characterize.plan import by_trial, is_idle, next_step
 from assay.experiments.power.characterize.written import files
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class CharacterizeExperiment:
     def page(self, machine: Machine, options: CharacterizeOptions, findings: Findings, records: Records) -> Page:
         """Return tables and figures."""
         return page(machine, options, findings, records)
+
+    def baselines(self, machine: Machine, options: CharacterizeOptions) -> frozenset[str]:
+        """Return the trials in which all was idle."""
+        known = by_trial(machine, options, options.repeats)
+        return frozenset(trial for trial, where in known.items() if is_idle(where.case))
 
     def files(
         self, machine: Machine, options: CharacterizeOptions, findings: Findings, records: Records

@@ -43,7 +43,7 @@ def page(machine: Machine, options: CharacterizeOptions, findings: Findings, rec
         *trouble(records),
     ]
     return Page(
-        title=f"assay power characterize: {_many(options)}",
+        title=f"assay power characterize: {_many(options, study)}",
         lead=findings.headline,
         lead_tone="bad" if findings.headline == NOTHING else "plain",
         sections=tuple(section for section in sections if section.elements),
@@ -52,11 +52,14 @@ def page(machine: Machine, options: CharacterizeOptions, findings: Findings, rec
     )
 
 
-def _many(options: CharacterizeOptions) -> str:
-    """Count cases and devices."""
-    cases, devices, called = len(options.cases), len(options.devices), tables.called(options)
+def _many(options: CharacterizeOptions, study: Study) -> str:
+    """Count the cases that were measured, of how many where not all were, and devices."""
+    measured, every = len({gpu.case for gpu in study.gpus}), len(options.cases) + len(options.left_out)
+    cases = f"{every} case{'' if every == 1 else 's'}"
+    told = cases if measured == every else f"{measured} of {cases}"
+    devices, called = len(options.devices), tables.called(options)
     one = called.replace("GPUs", "GPU").replace("groups", "group")
-    return f"{cases} case{'' if cases == 1 else 's'} on {devices} {one if devices == 1 else called}"
+    return f"{told} on {devices} {one if devices == 1 else called}"
 
 
 def _results(options: CharacterizeOptions, study: Study, records: Records) -> tuple[Element, ...]:

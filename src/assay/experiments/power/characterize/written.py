@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from assay.experiments.power.characterize.findings import gpu_facts
 from assay.experiments.power.characterize.kernels import KERNELS_CSV, KERNELS_JSON, as_csv, as_json, traced
 from assay.experiments.power.characterize.study import study_of
+from assay.experiments.power.row_csv import as_csv as rows_csv
 from assay.experiments.power.rows import GPUS_FILE
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
     from assay.store.records import Records
 
-GPUS_CSV = "power/gpus.csv"
+GPUS_CSV, CASES_CSV = "power/gpus.csv", "power/cases.csv"
 
 
 def files(machine: Machine, options: CharacterizeOptions, records: Records) -> dict[str, str | Iterable[str]]:
@@ -27,13 +28,14 @@ def files(machine: Machine, options: CharacterizeOptions, records: Records) -> d
     study = study_of(machine, options, records)
     return {
         GPUS_FILE: "".join(f"{row.model_dump_json()}\n" for row in study.rows),
-        GPUS_CSV: gpus_csv(study.gpus),
+        GPUS_CSV: rows_csv(study.rows),
+        CASES_CSV: cases_csv(study.gpus),
         KERNELS_CSV: as_csv(traced(machine, options, records)),
         KERNELS_JSON: as_json(traced(machine, options, records)),
     }
 
 
-def gpus_csv(gpus: Sequence[GpuCase]) -> str:
+def cases_csv(gpus: Sequence[GpuCase]) -> str:
     """Return a table with a row for each case and GPU, over its repeats; null is empty."""
     told = [gpu_facts(gpu) for gpu in gpus]
     buffer = io.StringIO()

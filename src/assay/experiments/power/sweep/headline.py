@@ -59,6 +59,10 @@ def _best(options: SweepOptions, curve: Curve) -> str:
         return f"{where}: {_untold(options, curve, best)}"
     step = curve.at(best.place)
     at = at_text(options.knob, step.setting)
+    if _dearer(step) and step.binds != "does not bind":
+        once = "" if best.chance else ", in a single repeat"
+        cheaper = "cheaper" if _dearer(step, surely=best.chance) else "surely cheaper"
+        return f"{where}: no step is {cheaper} than as found{once}; at {at} it takes{_saved(step)[1:]}"
     if not best.chance:
         return f"{where} spent the least energy at {at}, in a single repeat{_saved(step)}"
     if step.binds == "does not bind":
@@ -78,7 +82,16 @@ def _untold(options: SweepOptions, curve: Curve, best: Optimum) -> str:
     steps = settings_text(options.knob, [step.setting for step in may_be], order).replace(" and ", " or ")
     step = curve.at(best.place)
     worth = f"; {setting_text(options.knob, step.setting)} takes{_saved(step)[1:]}" if _saved(step) else ""
+    if _dearer(step, surely=True):
+        return f"no step is cheaper than as found; which comes nearest cannot be told, it may be {steps}{worth}"
     return f"where it spends the least energy cannot be told, it may be {steps}{_spread(may_be)}{worth}"
+
+
+def _dearer(step: Step, *, surely: bool = False) -> bool:
+    """Return whether a step spends no less than the GPU as it was found, or surely so, by its interval."""
+    ratio = step.energy_ratio
+    least = None if ratio is None else ratio.low if surely else ratio.value
+    return least is not None and least >= 1
 
 
 def _fastest(options: SweepOptions, curve: Curve) -> str:
@@ -146,13 +159,18 @@ def _capped(options: SweepOptions, curve: Curve) -> list[str]:
 
 def _of_many(options: SweepOptions, found: Sequence[Curve]) -> str:
     told = [curve for curve in found if curve.best is not None and curve.best.told]
-    settings = [curve.at(curve.best.place).setting for curve in told if curve.best is not None]
+    best = [curve.at(curve.best.place) for curve in told if curve.best is not None]
+    settings = [step.setting for step in best if not _dearer(step)]
+    if best and not settings:
+        return f"{options.workload}: no step is cheaper than as found on {len(best)} of {len(found)} devices."
     if not settings:
         return f"{len(found)} devices were measured, and of none is the best step told from the others."
     numbers = list(dict.fromkeys(settings_text(options.knob, [each]) for each in sorted(settings, key=str)))
     rest = len(found) - len(told)
+    dearer = f"; on {len(best) - len(settings)} none is cheaper than as found" if len(best) > len(settings) else ""
     unsure = f"; of {rest} it cannot be told" if rest else ""
-    return f"{options.workload} spends the least energy at {listed(numbers)} on {len(told)} devices{unsure}."
+    where = f"{listed(numbers)} on {len(settings)} devices"
+    return f"{options.workload} spends the least energy at {where}{dearer}{unsure}."
 
 
 def _capital(sentence: str) -> str:

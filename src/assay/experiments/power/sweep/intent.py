@@ -112,8 +112,8 @@ def intent_of(machine: Machine, options: SweepOptions, ranges: dict[str, Range],
     )
 
 
-def in_words(options: SweepOptions, intent: Intent, machine: Machine) -> list[str]:
-    """Return the lines that tell it to people."""
+def in_words(options: SweepOptions, intent: Intent, machine: Machine, *, asked: bool = False) -> list[str]:
+    """Return the lines that tell it to people; ``asked`` says that --apply was given, beside --dry-run."""
     lines = [_line(options, change) for change in intent.changes]
     loose = persistence_note(machine, options)
     lines += [loose] if loose is not None else []
@@ -128,7 +128,8 @@ def in_words(options: SweepOptions, intent: Intent, machine: Machine) -> list[st
         if intent.missing is not None
         else "No privilege is seen to be missing; whether the driver agrees shows when it is asked to."
     )
-    lines.append("Nothing was changed and nothing measured; --apply does both.")
+    way_on = "without --dry-run both are done" if asked else "--apply does both"
+    lines.append(f"Nothing was changed and nothing measured; {way_on}.")
     return lines
 
 

@@ -52,7 +52,10 @@ def load_points(
         raise ValueError(f"{knob} is no parameter of a workload")
     points = tuple(_load_point(step, spec, device_kind, {**given, **dict.fromkeys(names, str(step))}) for step in steps)
     if all(point.subject is None for point in points):
-        raise BadInput(str(points[0].refused))
+        told = str(points[0].refused).rstrip(".")
+        by_size = knob == "size" and is_function_spec(spec)
+        more = f"; --sizes sets {' and '.join(names)}, or what --size-param names" if by_size else ""
+        raise BadInput(f"{told}{more}.")
     return points
 
 

@@ -45,8 +45,10 @@ def shares(flag: str, words: Sequence[str]) -> tuple[float, ...]:
     found = numbers(flag, words, units=("%",))
     wrong = [value for value in found if not 0 < value <= 1]
     if wrong:
-        meant = f"; for {wrong[0]:g} percent write {wrong[0]:g}%" if 1 < wrong[0] <= 100 else ""
-        raise BadInput(f"{flag} takes shares above 0 % and up to 100 %, not {wrong[0]:g}{meant}.")
+        signed = any("%" in word for word in words)
+        meant = f"; for {wrong[0]:g} percent write {wrong[0]:g}%" if not signed and 1 < wrong[0] <= 100 else ""
+        told = f"{100 * wrong[0]:g} %" if signed else f"{wrong[0]:g}"
+        raise BadInput(f"{flag} takes shares above 0 % and up to 100 %, not {told}{meant}.")
     return found
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.experiments.power.row_csv import as_csv
 from assay.experiments.power.rows import SWEEP_FILE, SweepRow
 from assay.experiments.power.sweep.curve import curves
 from assay.isolation.targets import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from assay.experiments.power.sweep.curve import Step
     from assay.experiments.power.sweep.options import SweepOptions
     from assay.machine.model import Machine
@@ -97,29 +93,3 @@ def _where(machine: Machine, device: str) -> tuple[str, int, str]:
         number = device.partition(":")[2]
         return device, int(number) if number.isdigit() else 0, machine.cpu_model or machine.architecture
     return target.uuid, int(device.partition(":")[2].partition("/")[0]), target.title
-
-
-def as_csv(rows: Sequence[SweepRow]) -> str:
-    """Return rows as a table: parameters and throttle reasons in columns of their own; null is empty.
-
-    Only the setting of a device as it was found is written "null", as an empty cell would be one that is missing.
-    """
-    flat = [_flat(row) for row in rows]
-    columns = list(dict.fromkeys(name for row in flat for name in row))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return buffer.getvalue()
-
-
-def _flat(row: SweepRow) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in row.as_json().items():
-        if isinstance(value, dict):
-            found |= {f"{name}.{key}": "" if part is None else part for key, part in value.items()}
-        elif isinstance(value, list):
-            found[name] = json.dumps(value)
-        else:
-            found[name] = ("null" if name == "setting" else "") if value is None else value
-    return found

@@ -37,7 +37,10 @@ FOURTH = "3"
 
 @dataclass(frozen=True)
 class Gain:
-    """How much less time than a random one takes, as a share of that; null ends where chance is not known."""
+    """How much less time than a random one takes, as a share of that.
+
+    The ends are null where chance is not known; then it is less than the geometric mean of all.
+    """
 
     value: float
     low: float | None
@@ -71,7 +74,7 @@ def advice_of(
     fourth = next((gain for slot, gain in gains if slot.name == FOURTH), None)
     if numbers.unit is None:
         times = numbers.value[known]
-        seen = Gain(float(1 - np.exp(times.min()) / np.exp(times).mean()), None, None)
+        seen = Gain(float(1 - np.exp(times.min() - times.mean())), None, None)
         found = Advice("unknown", seen, best=(int(known[times.argmin()]),))
     else:
         found = _guessed(fleet, numbers, known, slow, minimum_effect)

@@ -101,7 +101,16 @@ def _unknown(looked: Looked, gain: str) -> str:
         told = f"the likeliest takes {gain} less time than a random one"
         return f"Which of {count} to ask for cannot be told from these runs: {told}"
     told = f"{looked.fleet.name(looked.advice.best[0])} took {gain} less time than the mean, which may be chance"
-    return f"Which of {count} to ask for cannot be told, as nothing was measured twice: {told}"
+    return f"Which of {count} to ask for cannot be told, as {_too_little(looked)}: {told}"
+
+
+def _too_little(looked: Looked) -> str:
+    """Say why it is not known how far chance goes."""
+    fleet = looked.fleet
+    if len(fleet.rows) <= len(fleet.gpus):
+        return "nothing was measured twice"
+    runs, cases = (counted(len(set(each.tolist())), what) for each, what in ((fleet.run, "run"), (fleet.case, "case")))
+    return f"too little was measured to tell GPUs from chance ({runs} of {cases})"
 
 
 def _surely(looked: Looked) -> str:
