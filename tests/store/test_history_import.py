@@ -139,12 +139,12 @@ def test_many_runs_are_written_a_batch_at_a_time(
 
 def test_any_text_can_be_kept(database: Database, tmp_path: Path) -> None:
     of = trial(softmax(workload="grep '\u2028'", impl="command"))
-    write_run(tmp_path / "caf\udce9", records=[(of, record(of, None, reason="it said \0 and stopped"))])
+    write_run(tmp_path / "run\udce9", records=[(of, record(of, None, reason="it said \0 and stopped"))])
     assert import_runs(database, [tmp_path]).new == 1
     with database.reading() as connection:
         (course,) = load(connection, Wanted())
     assert course.reason.tolist() == ["it said � and stopped"]
-    assert course.runs[0].folder.endswith("/caf\\udce9")
+    assert course.runs[0].folder.endswith("/run\\udce9")
 
 
 def test_two_processes_that_import_at_the_same_time_both_succeed(
