@@ -44,7 +44,7 @@ def test_limits_are_stepped_on_two_gpus_measured_judged_and_restored(
     assay: Assay, two_gpus: FakeNvml, workplace: Path, assay_home: Path
 ) -> None:
     words = ("--gpus", "0,1", "--together", "--limits", "250,650", "--apply", "--param", "watts=500")
-    briefly = ("--duration", "2", "--settle", "0", "--repeat", 1, "--json")
+    briefly = ("--duration", "2", "--settle", "0", "--repeat", 1, "--minimum-effect", "20%", "--json")
     ran = assay("power", "sweep", KERNEL, *words, *briefly, **two_gpus.env({}))
     assert ran.code == 0, ran.err
     assert {record["status"] for record in ran.data["records"]} == {"ok"}
