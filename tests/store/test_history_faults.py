@@ -16,10 +16,13 @@ from assay.cli.remember import remember
 from assay.core.errors import BadInput, MachineCannot
 from assay.store.history import place as module
 from assay.store.history.asking import Wanted, runs
-from assay.store.history.database import _LOCK, Database
+from assay.store.history.database import _LOCK, Database, insert_many
 from assay.store.history.faults import Damaged
-from assay.store.history.importing import import_run, import_runs
+from assay.store.history.importing import Imported, import_run, import_runs, write
 from assay.store.history.place import Place, file_place, place, read
+from assay.store.history.points import told
+from assay.store.history.tables import POINTS
+from assay.store.runs import RunFolder
 from tests.store.folders import write_run
 
 if TYPE_CHECKING:
@@ -195,6 +198,23 @@ def test_a_server_that_is_down_or_refuses_is_said_without_the_password(
         assert said in str(caught.value)
         assert "hunter2" not in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_hangs_up_in_the_middle_is_said_and_keeps_nothing(postgres: Server, run: Path) -> None:
+    where = read(postgres.fresh())
+    database = Database.open(where)
+
+    def write_half(database: Database) -> None:
+        with database.writing() as connection:
+            write(connection, [told(RunFolder.open(run))], Imported())
+            backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            postgres.execute(f"SELECT pg_terminate_backend({backend})")
+            insert_many(connection, POINTS, [(1, 2, 1.0, None, None, 1, "run", "ok", None, 0)])
+
+    with pytest.raises(MachineCannot, match=r"^The history postgresql://.* cannot be used: "):
+        write_half(database)
+    with database.reading() as connection:
+        assert runs(connection, Wanted()) == []
 
 
 def test_a_run_whose_server_is_down_is_measured_all_the_same(

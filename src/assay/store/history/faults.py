@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from assay.core.errors import MachineCannot
 
@@ -59,26 +59,31 @@ def in_words(place: Place) -> Iterator[None]:
     """
     try:
         yield
-    except DBAPIError as error:
-        words = _words(error)
+    except Exception as error:
+        said = error.orig if isinstance(error, DBAPIError) else error
+        words = _words(said)
         if words is None:
             raise
         kind = Damaged if words is DAMAGED else MachineCannot
-        raise kind(words.format(place=place.shown, wait=place.wait_s, said=place.scrubbed(_said(error)))) from error
+        told = place.scrubbed(_on_one_line(said))
+        raise kind(words.format(place=place.shown, wait=place.wait_s, said=told)) from error
 
 
-def _words(error: DBAPIError) -> str | None:
-    name = getattr(error.orig, "sqlite_errorname", None)
+def _words(error: BaseException | None) -> str | None:
+    """Return the sentence for what a driver said; null for all else."""
+    name = getattr(error, "sqlite_errorname", None)
     if name is not None:
-        if name == "SQLITE_ERROR" and "no such table" in str(error.orig):
+        if name == "SQLITE_ERROR" and "no such table" in str(error):
             return GONE
         return next((words for start, words in _SQLITE.items() if name.startswith(start)), None)
-    words = _POSTGRES.get(getattr(error.orig, "sqlstate", None) or "")
-    return words or (FAILED if isinstance(error, OperationalError | InterfaceError) else None)
+    if error is None or not hasattr(error, "sqlstate"):
+        return None
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return _POSTGRES.get(error.sqlstate or "") or (FAILED if kinds & {"OperationalError", "InterfaceError"} else None)
 
 
-def _said(error: DBAPIError) -> str:
-    """Return what the driver says on one line, the first word small."""
-    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
-    said = (lines[0] if lines else type(error.orig).__name__).rstrip(".")
+def _on_one_line(error: BaseException | None) -> str:
+    """Return what a driver says on one line, the first word small."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = (lines[0] if lines else type(error).__name__).rstrip(".")
     return said[:1].lower() + said[1:]

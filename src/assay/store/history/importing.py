@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +11,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, insert, select, update
 
 from assay.core.errors import AssayError, BadInput
-from assay.store.history.database import Database
+from assay.store.history.database import Database, insert_many
 from assay.store.history.points import State, is_finished, state_of, told
 from assay.store.history.rows import point_row, run_row, series_row
 from assay.store.history.tables import POINTS, RUNS, SERIES
+from assay.store.history.uncollected import nothing_collected
 from assay.store.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _batches(
                 continue
             state = state_of(folder)
             if is_newer(state, known.get(state.id)):
-                with _nothing_collected():
+                with nothing_collected():
                     batch.append(told(folder, state))
             else:
                 found.unchanged += 1
@@ -155,18 +154,6 @@ def _batches(
         yield batch
 
 
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Keep Python from looking for circles in what is read: there are none, and all of it would be looked at."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def write(connection: Connection, batch: list[Told], found: Imported) -> None:
     """Write runs with their points; who writes is alone, so that numbers can be given here."""
     batch = list({one.run.id: one for one in sorted(batch, key=lambda one: one.state.lines)}.values())
@@ -176,7 +163,7 @@ def write(connection: Connection, batch: list[Told], found: Imported) -> None:
     found.unchanged += len(batch) - len(fresh)
     series = _series(connection, fresh)
     following = _following(connection, RUNS.c.number)
-    rows: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
     for one in fresh:
         number = numbers.get(one.run.id)
         if number is None:
@@ -189,8 +176,7 @@ def write(connection: Connection, batch: list[Told], found: Imported) -> None:
             found.replaced += 1
         rows += [point_row(series[key], number, point) for key, point in one.points.items()]
     found.points += len(rows)
-    if rows:
-        connection.execute(insert(POINTS), rows)
+    insert_many(connection, POINTS, rows)
 
 
 def _series(connection: Connection, batch: list[Told]) -> dict[str, int]:

@@ -34,20 +34,13 @@ def series_row(number: int, name: str, key: Key) -> dict[str, Any]:
     return _storable({**row, **more})
 
 
-def point_row(series: int, run: int, point: Point) -> dict[str, Any]:
-    """Return a point's row."""
-    return {
-        "series": series,
-        "run": run,
-        "value": point.value,
-        "low": point.low,
-        "high": point.high,
-        "n": point.n,
-        "scope": point.scope,
-        "status": point.status,
-        "reason": None if point.reason is None else clean(point.reason),
-        "disturbed": int(point.disturbed),
-    }
+def point_row(series: int, run: int, point: Point) -> tuple[Any, ...]:
+    """Return a point's row, in the order of its table's columns."""
+    reason = None if point.reason is None else clean(point.reason)
+    return (
+        series, run, point.value, point.low, point.high, point.n, point.scope, point.status, reason,
+        int(point.disturbed),
+    )  # fmt: skip
 
 
 def run_of(row: RowMapping) -> Run:

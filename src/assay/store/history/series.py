@@ -12,10 +12,13 @@ from assay.core.errors import BadInput
 from assay.store.history.asking import Wanted, series_named
 from assay.store.history.rows import key_of, run_of
 from assay.store.history.tables import POINTS, RUNS, SERIES
+from assay.store.history.uncollected import nothing_collected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection, Row
 
     from assay.core.results import Origin
     from assay.store.history.keys import Key
@@ -24,14 +27,16 @@ if TYPE_CHECKING:
 FEW = 500
 """So many runs or series are asked for by number; of more, all points are read and sorted out here."""
 
-_COLUMNS = ("series", "run", "value", "low", "high", "n", "status", "reason", "disturbed")
+AT_ONCE = 20_000
+"""Rows that are turned into columns at a time."""
 
+_NUMBERS = ("series", "run", "value", "low", "high", "n", "disturbed")
 _KINDS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("series", "run", "n"), np.int64),
     **dict.fromkeys(("value", "low", "high"), np.float64),
-    "status": np.str_,
-    "reason": np.object_,
     "disturbed": np.bool_,
 }
+_OF_A_COURSE = (*_NUMBERS[2:], "status", "reason")
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ def load(connection: Connection, wanted: Wanted) -> list[Course]:
     """Return the series that are meant, each with its points in time order; those without a point are left out."""
     asked = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s, RUNS.c.number)
     rows = connection.execute(asked).mappings().all()
-    runs = [run_of(row) for row in rows]
+    runs = np.empty(len(rows), dtype=np.object_)
+    runs[:] = [run_of(row) for row in rows]
     place_of = _places([row["number"] for row in rows])
     described = connection.execute(select(SERIES).where(*wanted.of_series).order_by(SERIES.c.number)).mappings().all()
     points = _points(connection, [row["number"] for row in described], [row["number"] for row in rows])
@@ -80,8 +86,8 @@ def load(connection: Connection, wanted: Wanted) -> list[Course]:
             name=row["key"],
             key=key_of(row),
             unit=row["unit"],
-            runs=tuple(runs[i] for i in place[part]),
-            **{name: points[name][part] for name in _COLUMNS[2:]},
+            runs=tuple(runs[place[part]]),
+            **{name: points[name][part] for name in _OF_A_COURSE},
         )
         for row in described
         if (part := parts.get(row["number"])) is not None
@@ -110,11 +116,34 @@ def _places(numbers: list[int]) -> NDArray[np.int64]:
 
 def _points(connection: Connection, series: list[int], runs: list[int]) -> dict[str, NDArray[Any]]:
     """Return points as columns: of some series or runs where these are few, otherwise all there are."""
-    asked = select(*(POINTS.c[name] for name in _COLUMNS))
+    meant: list[ColumnElement[bool]] = []
     if len(runs) <= FEW:
-        asked = asked.where(POINTS.c.run.in_(runs))
+        meant.append(POINTS.c.run.in_(runs))
     elif len(series) <= FEW:
-        asked = asked.where(POINTS.c.series.in_(series))
-    rows = connection.execute(asked).fetchall()
-    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(_COLUMNS, ())
-    return {name: np.array(column, dtype=_KINDS.get(name, np.int64)) for name, column in columns.items()}
+        meant.append(POINTS.c.series.in_(series))
+    asked = select(*(POINTS.c[name] for name in _NUMBERS)).where(*meant)
+    with nothing_collected():
+        read = connection.execute(asked, execution_options={"yield_per": AT_ONCE})
+        parts = [_columns(part) for part in read.partitions()] or [_columns([])]
+    found: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in _NUMBERS}
+    return found | _states(connection, meant, found)
+
+
+def _columns(rows: Sequence[Row[Any]]) -> dict[str, NDArray[Any]]:
+    columns = zip(*rows, strict=True) if rows else [()] * len(_NUMBERS)
+    return {name: np.array(column, dtype=_KINDS[name]) for name, column in zip(_NUMBERS, columns, strict=True)}
+
+
+def _states(
+    connection: Connection, meant: list[ColumnElement[bool]], points: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Return what became of each point, and why; most are ok, so that only the others are asked for."""
+    count = len(points["value"])
+    status, reason = np.full(count, "ok", dtype="<U7"), np.full(count, None, dtype=np.object_)
+    without = np.flatnonzero(np.isnan(points["value"]))
+    place = dict(zip(zip(points["series"][without], points["run"][without], strict=True), without, strict=True))
+    asked = select(POINTS.c.series, POINTS.c.run, POINTS.c.status, POINTS.c.reason)
+    for row in connection.execute(asked.where(POINTS.c.status != "ok", *meant)):
+        if (at := place.get((row.series, row.run))) is not None:
+            status[at], reason[at] = row.status, row.reason
+    return {"status": status, "reason": reason}
