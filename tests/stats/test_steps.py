@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from assay.stats.steps import CONFIRMED_BY, HISTORY, first_steps, together
+from assay.stats.changes import FALSE_SHARE, SHORTEST, chance, steps
+from assay.stats.steps import ALARM, DOWN, UP, Looked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from assay.stats.changes import Step
 
     Samples = NDArray[np.float64]
 
@@ -29,35 +34,87 @@ def stable(rho: float = 0.0, spikes: float = 0.0, seed: int = 0) -> Samples:
 
 @pytest.mark.parametrize(("rho", "spikes"), [(0.0, 0.0), (0.6, 0.0), (0.0, 0.05)])
 def test_stable_series_seldom_give_an_alarm(rho: float, spikes: float) -> None:
-    told = [step for seed in range(2) for step in first_steps(stable(rho, spikes, seed)) if step is not None]
-    assert len(told) <= 3
+    alarms = 0
+    for seed in range(2):
+        alarms += int((Looked(stable(rho, spikes, seed)).evidence[UP].log_odds.max(axis=1) > ALARM).sum())
+    assert alarms <= 3
 
 
-def test_a_step_of_a_tenth_is_told_within_five_runs_with_its_size_and_first_run() -> None:
+def every(logs: Samples, hosts: NDArray[np.int64] | None = None) -> list[Step]:
+    return [step for one in steps(list(logs), None if hosts is None else list(hosts)) for step in one]
+
+
+@pytest.mark.parametrize("way", [UP, DOWN])
+def test_a_step_of_a_tenth_is_told_within_five_runs_with_its_size_and_first_run(way: int) -> None:
     logs = stable(seed=3)
-    logs[:, CHANGED:] += np.log(1.1)
-    steps = [step for step in first_steps(logs) if step is not None]
-    soon = [step for step in steps if CHANGED <= step.told < CHANGED + 5]
+    logs[:, CHANGED:] += way * np.log(1.1)
+    found = every(logs)
+    soon = [step for step in found if step.way == way and CHANGED <= step.told < CHANGED + 5]
     assert len(soon) >= 17
+    assert all(step.stands for step in soon)
     assert np.median([abs(step.first - CHANGED) for step in soon]) <= 1
-    assert np.mean([step.low <= np.log(1.1) <= step.high for step in soon]) > 0.8
+    assert np.mean([step.first_low <= CHANGED <= step.first_high for step in soon]) > 0.8
+    assert np.mean([step.low <= way * np.log(1.1) <= step.high for step in soon]) > 0.8
+    assert all(abs(step.left - way * np.log(1.1)) < 0.07 for step in soon)
 
 
 def test_two_spikes_in_a_row_are_no_step() -> None:
     logs = stable(seed=4)
     logs[:, CHANGED : CHANGED + 2] += np.log(1.3)
-    assert sum(step is not None for step in first_steps(logs)) <= 1
+    assert len(every(logs)) <= 1
 
 
 def test_another_host_is_no_step() -> None:
     logs, hosts = stable(seed=5), np.zeros((SERIES, RUNS), dtype=np.int64)
     hosts[:, CHANGED:] = 1
     logs[:, CHANGED:] += np.log(1.1)
-    assert sum(step is not None for step in first_steps(logs, hosts)) <= 1
+    assert len(every(logs, hosts)) <= 1
 
 
-def test_series_may_be_short_have_gaps_or_never_move() -> None:
-    gaps = stable(seed=6)[0]
-    gaps[10:20] = np.nan
-    rows = together([np.zeros(HISTORY + CONFIRMED_BY), gaps, np.full(RUNS, 0.5)])
-    assert first_steps(rows) == [None, None, None]
+def test_series_may_be_short_of_any_length_or_never_move() -> None:
+    noisy = stable(seed=6)
+    rows = [np.zeros(SHORTEST), noisy[0], np.full(RUNS, 0.5), noisy[1][: SHORTEST - 1], np.zeros(0)]
+    assert steps(rows) == [[], [], [], [], []]
+
+
+def test_a_quiet_series_that_steps_by_a_percent_is_told() -> None:
+    logs = stable(seed=7) / 30
+    logs[0, CHANGED:] += 0.01
+    (step,) = steps(list(logs))[0]
+    assert abs(step.first - CHANGED) <= 1
+    assert step.low < 0.01 < step.high
+
+
+def test_among_many_stable_series_hardly_any_alarm_stands() -> None:
+    found = steps([row for seed in range(6) for row in stable(rho=0.6, seed=seed)])
+    assert sum(step.stands for one in found for step in one) <= 2
+
+
+def test_a_step_stands_among_many_series_where_it_is_clear() -> None:
+    logs = [row for seed in range(6) for row in stable(seed=seed)]
+    logs[7][CHANGED:] += np.log(1.12)
+    assert [step.stands for step in steps(logs)[7]] == [True]
+
+
+def test_how_series_are_parted_does_not_change_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = stable(seed=8)
+    logs[:5, CHANGED:] += np.log(1.08)
+    whole = every(logs)
+    monkeypatch.setattr("assay.stats.steps.AT_ONCE", 7)
+    assert every(logs) == whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0, 60), st.integers(SHORTEST, 2000))
+def test_the_chance_of_an_alarm_is_one_and_grows_with_the_runs_and_falls_with_the_evidence(
+    evidence: float, runs: int
+) -> None:
+    here = chance(evidence, runs)
+    assert 0 <= here <= 1
+    assert here <= chance(evidence, runs + 1)
+    assert chance(evidence + 1, runs) <= here
+
+
+def test_an_alarm_in_a_hundred_runs_has_the_chance_that_simulations_gave_it() -> None:
+    assert chance(ALARM, RUNS) == pytest.approx(0.0396)
+    assert chance(ALARM, RUNS) < FALSE_SHARE

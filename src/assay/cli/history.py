@@ -11,6 +11,7 @@ VERBS: Verbs = {
     "import": ("assay.cli.history_import:command", "Put runs that are there into the history, or rebuild it."),
     "list": ("assay.cli.history_list:command", "Show the runs, the newest first, or the series."),
     "plot": ("assay.cli.history_plot:command", "Draw a series with its intervals."),
+    "regressions": ("assay.cli.history_regressions:command", "Find since when something is slower, or faster."),
     "show": ("assay.cli.history_show:command", "Show what a run left, or the points of a series."),
 }
 

@@ -1,15 +1,9 @@
 """Whether a series of runs has become slower, told as early as it can be without crying wolf.
 
-A run's log time is a level, an offset of the host it ran on, noise that resembles the run before by an unknown ρ, and
-now and then a spike:
-
-    x_t = level + host + c_t (+ step, from some run on),      c_t = ρ c_{t-1} + noise
-
-For each ρ of a grid a Kalman filter follows level, offsets and c_t, their variance learnt on the way (a Student-t
-predicts the next run); a run that none of it explains is a spike, and moves nothing. "A step since run τ" is the same
-filter with one unknown more from τ on. Both predict every run after τ; how much better the step predicts them, all ρ
-weighed by how well they fit, is the evidence. It is looked at after each run, as it would be in a real history, and
-the alarm level is set from simulations such that a hundred stable runs give an alarm in less than one of fifty series.
+``levels.py`` predicts each run from those before it. "A step since run τ" is the same prediction with one unknown more
+from τ on. Both predict every run after τ; how much better the step predicts them, all ρ weighed by how well they fit,
+is the evidence. It is looked at after each run, as it would be in a real history, and the alarm level is set from
+simulations such that a hundred stable runs give an alarm in less than one of fifty series.
 
 A history holds many series of one kind: how much runs resemble each other, which one short series says badly, is
 learnt from all of them together.
@@ -17,179 +11,55 @@ learnt from all of them together.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import special
 
+from assay.stats.kinds import RHO, Kinds, Usual
+from assay.stats.levels import BEGINNING, Known, after, begin, seen
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Samples = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-RHO = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.72, 0.85])
-RHO_BEFORE = np.array([0.15, 0.12, 0.16, 0.18, 0.19, 0.14, 0.06])
-SHARED = 3.0
-"""Series' worth of weight that the grid has by itself, before the history is looked at."""
+Way = Literal[1, -1]
+UP: Way = 1
+DOWN: Way = -1
+
 STEPS = np.log1p(np.array([0.05, 0.10, 0.22]))
 STEPS_BEFORE = np.array([0.45, 0.45, 0.10])
 SPREAD = 0.35
 """Of a step's size: how far it may be from those three."""
-HOST_SPREAD = 0.10
-SPIKES, SPIKES_SEEN = 1.5, 40.0
-"""Spikes expected in so many runs, before any is seen."""
-SPIKE_UP, SPIKE_SIZE = 0.85, 0.2
-FREEDOM, MOST_FREEDOM = 4.0, 80.0
-"""The scale of the noise is known as if from so many runs at first, and at most: what is long ago is forgotten."""
-LEVEL_UNKNOWN = 25.0
 
-HISTORY = 30
+HISTORY = BEGINNING
 """Runs before the first that may be called a step."""
 REACH = 20
 """Runs that a step may lie back."""
-CONFIRMED_BY = 3
+CONFIRMED_BY = 4
 """Runs from the step on before it is told: two spikes in a row are not rare."""
-ALARM = 6.9
+WANDERING, ALONE = 1.8, 2.4
+"""Evidence that is taken off for each unit of ρ, as noise that wanders looks like steps: for a large kind, and how much
+more for a series that has none beside it."""
+ALARM = 5.75
 """Evidence, as a logarithm, from which on a step is told."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step up: its first run, the run at which it could be told, and its size as a logarithm with its interval."""
-
-    first: int
-    told: int
-    size: float
-    low: float
-    high: float
-    evidence: float
-
-
-@dataclass(frozen=True)
-class _State:
-    """What is known after some runs, for every series and ρ (and step): arrays over those, matrices last."""
-
-    mean: Samples
-    spread: Samples
-    freedom: Samples
-    squares: Samples
-    spikes: Samples
-    plain: Samples
-
-    def of(self, index: object) -> _State:
-        """Return the states at some places."""
-        return _State(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
-
-
-def _predicted(state: _State, rho: Samples, seen: Samples, value: Samples) -> tuple[Samples, _State]:
-    """Return how well a run was predicted (log density), and what is known after it; a NaN run was not there.
-
-    Args:
-        state: Before the run.
-        rho: How much a run resembles the one before.
-        seen: Which unknowns add up to what is seen of this run, 1 or 0.
-        value: Log times.
-    """
-    here = np.isfinite(value)
-    mean, spread = state.mean.copy(), state.spread.copy()
-    mean[..., 0] *= rho
-    spread[..., 0, :] *= rho[..., None]
-    spread[..., :, 0] *= rho[..., None]
-    spread[..., 0, 0] += 1 - rho**2
-    error = np.where(here, value - (mean * seen).sum(-1), 0.0)
-    towards = (spread * seen[..., None, :]).sum(-1)
-    width = (towards * seen).sum(-1)
-    core = _student(error, width * state.squares / state.freedom, state.freedom)
-    share = state.spikes / (state.spikes + state.plain)
-    as_core, as_spike = np.log1p(-share) + core, np.log(share) + _spike(error)
-    density = np.logaddexp(as_core, as_spike)
-    trust = np.where(here, np.exp(as_core - density), 0.0)
-    gain = towards / width[..., None]
-    freedom = state.freedom + trust
-    squares = state.squares + trust * error**2 / width
-    forget = np.minimum(1.0, MOST_FREEDOM / freedom)
-    after = _State(
-        mean + (trust * error)[..., None] * gain,
-        spread - trust[..., None, None] * gain[..., :, None] * towards[..., None, :],
-        freedom * forget,
-        squares * forget,
-        state.spikes + np.where(here, 1 - trust, 0.0),
-        state.plain + trust,
-    )
-    return np.where(here, density, 0.0), after
-
-
-def _student(error: Samples, variance: Samples, freedom: Samples) -> Samples:
-    constant = special.gammaln((freedom + 1) / 2) - special.gammaln(freedom / 2)
-    tail = (freedom + 1) / 2 * np.log1p(error**2 / (freedom * variance))
-    return np.asarray(constant - 0.5 * np.log(freedom * np.pi * variance) - tail, dtype=np.float64)
-
-
-def _spike(error: Samples) -> Samples:
-    side = np.where(error > 0, np.log(SPIKE_UP), np.log(1 - SPIKE_UP))
-    return np.asarray(side - np.log(SPIKE_SIZE) - np.abs(error) / SPIKE_SIZE, dtype=np.float64)
-
-
-def _begin(logs: Samples, hosts: int) -> _State:
-    """Return what is known before the first run: a scale from the first runs, and nothing else."""
-    shape = (len(logs), len(RHO))
-    first = logs[:, :HISTORY]
-    middle = np.nanmedian(first, axis=1)
-    scale = 1.4826 * np.nanmedian(np.abs(first - middle[:, None]), axis=1)
-    scale = np.maximum(scale, 1e-6)
-    mean, spread = np.zeros((*shape, 1 + hosts)), np.zeros((*shape, 1 + hosts, 1 + hosts))
-    mean[..., 1] = middle[:, None]
-    spread[..., 0, 0], spread[..., 1, 1] = 1.0, LEVEL_UNKNOWN
-    for host in range(1, hosts):
-        spread[..., 1 + host, 1 + host] = (HOST_SPREAD / scale[:, None]) ** 2
-    squares = np.repeat((FREEDOM * scale**2)[:, None], len(RHO), axis=1)
-    full = np.ones(shape)
-    return _State(mean, spread, FREEDOM * full, squares, SPIKES * full, (SPIKES_SEEN - SPIKES) * full)
-
-
-def _with_step(state: _State) -> _State:
-    """Return the same knowledge with a step of unknown size beginning now, for each of the likely sizes."""
-    steps, old = len(STEPS), state.mean.shape[-1]
-    sigma = np.sqrt(state.squares / state.freedom)
-    shape = (*state.freedom.shape, steps)
-    mean, spread = np.zeros((*shape, old + 1)), np.zeros((*shape, old + 1, old + 1))
-    mean[..., :old], mean[..., old] = state.mean[..., None, :], STEPS
-    spread[..., :old, :old] = state.spread[..., None, :, :]
-    spread[..., old, old] = (SPREAD * STEPS / sigma[..., None]) ** 2
-    rest = (
-        np.repeat(each[..., None], steps, axis=-1) for each in (state.freedom, state.squares, state.spikes, state.plain)
-    )
-    return _State(mean, spread, *rest)
-
-
-def shared_rho(fits: Samples) -> Samples:
-    """Return how likely each ρ of the grid is for series of one kind, from how well each fits each series (logs)."""
-    likely = np.exp(fits - fits.max(axis=1, keepdims=True))
-    weights = RHO_BEFORE.copy()
-    for _ in range(30):
-        each = likely * weights
-        each /= each.sum(axis=1, keepdims=True)
-        weights = (each.sum(axis=0) + SHARED * RHO_BEFORE) / (len(fits) + SHARED)
-    return np.asarray(weights, dtype=np.float64)
-
-
-def _log_sum(values: Samples) -> Samples:
-    flat = values.reshape(len(values), -1)
-    return np.asarray(special.logsumexp(flat, axis=1), dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class _Walked:
-    """All series walked once without a step: their log times and hosts, and how well each ρ fitted up to each run."""
-
-    logs: Samples
-    names: Places
-    hosts: int
-    fits: Samples
+FEWEST = 10
+"""Runs after which the noise of a kind is learnt."""
+WORTH, LOWEST, HIGHEST = 2.5, -2.0, 4.0
+"""A step is followed where the runs from it on are together so many standard errors beyond the level, each counting for
+no less and no more than the other two; one that is as far as the last on the wrong side is a spike, and is left out."""
+VAGUE = 0.2
+"""Variance, in units of the noise's, beyond which a host's level is not known well enough to leave a step out."""
+AT_ONCE = 3000
+"""Steps that are followed together, for the memory it takes."""
 
 
 @dataclass(frozen=True)
@@ -202,94 +72,217 @@ class Evidence:
     error: Samples
 
 
-def evidence(logs: Samples, hosts: Places | None = None) -> Evidence:
-    """Return the evidence for a step up after each run of each series.
+@dataclass(frozen=True)
+class _Series:
+    """Series as they are looked at: log times, hosts, how well each ρ fits up to each run, and what their kind says.
+
+    ``weights`` and ``usual`` are what was known of the kind before each run.
+    """
+
+    logs: Samples
+    names: Places
+    hosts: int
+    fits: Samples
+    weights: Samples
+    usual: Usual
+    wandering: Samples
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """Steps that may have begun: in which series, at which run, and what was known before it."""
+
+    row: Places
+    first: Places
+    known: Known
+
+
+class Looked:
+    """Series that were looked at: the evidence for a step after each run of each, for each way it may go."""
+
+    def __init__(
+        self, logs: Samples, hosts: Places | None = None, kinds: Places | None = None, *, ways: Sequence[Way] = (UP,)
+    ) -> None:
+        """Look at series.
+
+        Args:
+            logs: Log times, a series a row, NaN behind its end.
+            hosts: Which host each run was on, from 0; null: one host.
+            kinds: Which series are of one kind, from 0; null: all of them.
+            ways: Steps up, steps down, or both.
+        """
+        names = np.zeros(logs.shape, dtype=np.int64) if hosts is None else hosts
+        of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else kinds
+        self._series, begun = _learn(logs, names, Kinds(of_kind), ways)
+        self._begun = dict(zip(ways, begun, strict=True))
+        self.evidence: dict[Way, Evidence] = {way: _nothing(logs.shape) for way in ways}
+        parts = [(way, part) for way, steps in self._begun.items() for part in _parts(steps)]
+        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
+            for done in [threads.submit(_follow, self.evidence[way], part, way, self._series) for way, part in parts]:
+                done.result()
+
+    def beginnings(self, row: int, way: Way, run: int) -> tuple[Places, Samples]:
+        """Return with which runs a step may have begun, given a series up to a run, and how likely each is."""
+        steps = self._begun[way]
+        near = (steps.row == row) & (steps.first <= run - CONFIRMED_BY + 1) & (steps.first > run - REACH)
+        begun = _Begun(steps.row[near], steps.first[near], steps.known.of(near))
+        odds = np.full(len(begun.row), -np.inf)
+        for look in _followed(begun, way, self._series):
+            here = look.there & (look.run == run)
+            odds[here] = look.odds[here]
+        return begun.first, np.asarray(special.softmax(odds), dtype=np.float64)
+
+
+def _parts(steps: _Begun) -> Iterator[_Begun]:
+    """Part steps so that each part has series of its own: they are followed side by side."""
+    order = np.argsort(steps.row, kind="stable")
+    starts = np.flatnonzero(np.diff(steps.row[order], prepend=-1))
+    cuts = [0]
+    for start in starts[1:]:
+        if start - cuts[-1] >= AT_ONCE:
+            cuts.append(int(start))
+    for low, high in pairwise([*cuts, len(order)]):
+        part = order[low:high]
+        if len(part):
+            yield _Begun(steps.row[part], steps.first[part], steps.known.of(part))
+
+
+def _nothing(shape: tuple[int, ...]) -> Evidence:
+    return Evidence(np.full(shape, -np.inf), np.full(shape, -1, dtype=np.int64), np.zeros(shape), np.zeros(shape))
+
+
+def _learn(logs: Samples, names: Places, kinds: Kinds, ways: Sequence[Way]) -> tuple[_Series, list[_Begun]]:
+    """Return what is known of the series before each run, and where steps may have begun."""
+    count = int(names.max()) + 1 if names.size else 1
+    rows, runs = logs.shape
+    known, rho = begin(logs, names, count), np.broadcast_to(RHO, (rows, len(RHO)))
+    fits, weights = np.zeros((runs + 1, rows, len(RHO))), np.zeros((runs, rows, len(RHO)))
+    usual = Usual.nothing(runs + REACH, rows, len(RHO))
+    worth: list[list[Places]] = [[] for _ in ways]
+    states: list[list[Known]] = [[] for _ in ways]
+    for run in range(runs):
+        if run >= FEWEST:
+            usual.put(run + REACH, kinds.noise(known.freedom, known.squares, known.spikes, known.plain))
+        if run >= HISTORY:
+            weights[run] = np.log(kinds.rho(fits[run]))
+            ahead = slice(run, run + REACH)
+            beyond, vague = _beyond(known, usual.of(run), fits[run], logs[:, ahead], names[:, ahead])
+            for place, way in enumerate(ways):
+                worth[place].append(np.flatnonzero(_worth(way * beyond, vague)))
+                states[place].append(known.of(worth[place][-1]))
+        made_of = seen(names[:, run], count)[:, None, :]
+        density, known = after(known, usual.of(run), rho, made_of, logs[:, run, None])
+        fits[run + 1] = fits[run] + density
+    series = _Series(logs, names, count, fits, weights, usual, WANDERING + ALONE / np.sqrt(kinds.sizes))
+    return series, [_begun(*each) for each in zip(worth, states, strict=True)]
+
+
+def _begun(rows: list[Places], states: list[Known]) -> _Begun:
+    firsts = [np.full(len(row), HISTORY + place) for place, row in enumerate(rows)]
+    if not rows:
+        return _Begun(np.array([], dtype=np.int64), np.array([], dtype=np.int64), Known(*(np.zeros((0,)),) * 6))
+    return _Begun(np.concatenate(rows), np.concatenate(firsts), Known.joined(states))
+
+
+def _beyond(
+    known: Known, usual: Usual, fits: Samples, logs: Samples, names: Places
+) -> tuple[Samples, NDArray[np.bool_]]:
+    """Return how far runs are from where they should be, in units of the noise, and where that is not known well.
 
     Args:
-        logs: Log times, a series a row; NaN where a series has ended or a run is missing.
-        hosts: Which host each run was on, from 0; null: one host.
+        known: Before these runs.
+        usual: What noise is usual for their kinds.
+        fits: How well each ρ fits so far; the best is taken.
+        logs: Log times of these runs.
+        names: Their hosts.
     """
-    series, runs = logs.shape
-    names = np.zeros(logs.shape, dtype=np.int64) if hosts is None else hosts
-    count = int(names.max()) + 1 if names.size else 1
-    state, rho = _begin(logs, count), np.broadcast_to(RHO, (series, len(RHO)))
-    fits = np.zeros((runs + 1, series, len(RHO)))
-    before: list[_State] = []
-    for run in range(runs):
-        before.append(state)
-        density, state = _predicted(state, rho, _seen(names[:, run], count)[:, None, :], logs[:, run, None])
-        fits[run + 1] = fits[run] + density
-    found = Evidence(
-        np.full(logs.shape, -np.inf),
-        np.full(logs.shape, -1, dtype=np.int64),
-        np.zeros(logs.shape),
-        np.zeros(logs.shape),
+    rows = np.arange(len(logs))
+    best_rho = (rows, fits.argmax(axis=1))
+    best, noise = known.of(best_rho), np.sqrt(known.of(best_rho).variance(usual.of(best_rho)))
+    made_of = seen(names.ravel(), known.mean.shape[-1] - 1).reshape(*names.shape, -1)
+    made_of[..., 0] = 0.0
+    level = np.einsum("rtk,rk->rt", made_of, best.mean)
+    vague = np.einsum("rtk,rkl,rtl->rt", made_of, best.spread, made_of) > VAGUE
+    return np.asarray((logs - level) / noise[:, None], dtype=np.float64), vague
+
+
+def _worth(beyond: Samples, vague: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where a step may have begun with the first of some runs, given how far they are the right way."""
+    counted = np.where(vague & np.isfinite(beyond), HIGHEST, np.clip(beyond, LOWEST, HIGHEST))
+    weight = np.where(beyond < -HIGHEST, 0.0, np.where(np.isfinite(beyond), 1.0, np.nan))
+    runs = np.maximum(np.cumsum(weight, axis=1), 1.0)
+    together = (np.cumsum(weight * counted, axis=1) / np.sqrt(runs))[:, CONFIRMED_BY - 1 :]
+    return np.isfinite(beyond[:, 0]) & (np.where(np.isfinite(together), together, -np.inf) > WORTH).any(axis=1)
+
+
+def _with_step(known: Known, usual: Usual, way: Way) -> Known:
+    """Return the same knowledge with a step of unknown size beginning now, for each of the likely sizes."""
+    steps, old = len(STEPS), known.mean.shape[-1]
+    shape = (*known.freedom.shape, steps)
+    mean, spread = np.zeros((*shape, old + 1)), np.zeros((*shape, old + 1, old + 1))
+    mean[..., :old], mean[..., old] = known.mean[..., None, :], way * STEPS
+    spread[..., :old, :old] = known.spread[..., None, :, :]
+    spread[..., old, old] = (SPREAD * STEPS) ** 2 / known.variance(usual)[..., None]
+    rest = (
+        np.repeat(each[..., None], steps, axis=-1) for each in (known.freedom, known.squares, known.spikes, known.plain)
     )
-    walked = _Walked(logs, names, count, fits)
-    for first in range(HISTORY, runs):
-        _follow(found, first, before[first], walked)
-    return found
+    return Known(mean, spread, *rest)
 
 
-def _seen(names: Places, count: int) -> Samples:
-    """Return which unknowns make up a run on a host: c, the level, and the host's offset if it is not the first."""
-    seen = np.zeros((len(names), 1 + count))
-    seen[:, :2] = 1.0
-    for host in range(1, count):
-        seen[:, 1 + host] = names == host
-    return seen
+@dataclass(frozen=True)
+class _Look:
+    """What is known of some steps after one more run: which run, whether it was there, the evidence, and the sizes."""
+
+    run: Places
+    there: NDArray[np.bool_]
+    odds: Samples
+    known: Known
+    usual: Usual
+    total: Samples
 
 
-def _follow(found: Evidence, first: int, state: _State, walked: _Walked) -> None:
-    """Follow a step that begins at a run for as long as it may lie back, and keep where it is the best told."""
-    logs, fits = walked.logs, walked.fits
-    weights = np.log(shared_rho(fits[first]))
-    stepped, rho = _with_step(state), np.broadcast_to(RHO[:, None], (len(logs), len(RHO), len(STEPS)))
-    total = np.repeat((fits[first] + weights)[..., None], len(STEPS), axis=2) + np.log(STEPS_BEFORE)
-    for run in range(first, min(first + REACH, logs.shape[1])):
-        seen = np.concatenate([_seen(walked.names[:, run], walked.hosts), np.ones((len(logs), 1))], axis=1)
-        density, stepped = _predicted(stepped, rho, seen[:, None, None, :], logs[:, run, None, None])
+def _followed(begun: _Begun, way: Way, series: _Series) -> Iterator[_Look]:
+    """Follow steps for as long as they may lie back, and tell what is known of each after each run."""
+    row, first = begun.row, begun.first
+    known = _with_step(begun.known, series.usual.of((first, row)), way)
+    rho = np.broadcast_to(RHO[:, None], known.freedom.shape)
+    weights = series.weights[first, row]
+    total = np.repeat((series.fits[first, row] + weights)[..., None], len(STEPS), axis=2) + np.log(STEPS_BEFORE)
+    wandering = series.wandering[row] * (special.softmax(series.fits[first, row] + weights, axis=1) @ RHO)
+    for since in range(REACH):
+        run = np.minimum(first + since, series.logs.shape[1] - 1)
+        value = np.where(first + since == run, series.logs[row, run], np.nan)
+        made_of = np.concatenate([seen(series.names[row, run], series.hosts), np.ones((len(row), 1))], axis=1)
+        usual = series.usual.of((run, row)).of((..., None))
+        density, known = after(known, usual, rho, made_of[:, None, None, :], value[:, None, None])
         total = total + density
-        if run - first + 1 < CONFIRMED_BY:
+        if since + 1 < CONFIRMED_BY:
             continue
-        odds = _log_sum(total) - _log_sum(fits[run + 1] + weights)
-        better = odds > found.log_odds[:, run]
-        found.log_odds[better, run] = odds[better]
-        found.first[better, run] = first
-        size, error = _size(stepped, total)
-        found.size[better, run], found.error[better, run] = size[better], error[better]
+        odds = _log_sum(total) - _log_sum(series.fits[run + 1, row] + weights) - wandering
+        yield _Look(run, np.isfinite(value), odds, known, usual, total)
 
 
-def _size(state: _State, total: Samples) -> tuple[Samples, Samples]:
+def _follow(found: Evidence, begun: _Begun, way: Way, series: _Series) -> None:
+    """Follow steps, and keep where each is the best told."""
+    row, first = begun.row, begun.first
+    for look in _followed(begun, way, series):
+        better = look.there & (look.odds > found.log_odds[row, look.run])
+        at = row[better], look.run[better]
+        size, error = _size(look.known.of(better), look.usual.of(better), look.total[better])
+        found.log_odds[at], found.first[at], found.size[at] = look.odds[better], first[better], size
+        found.error[at] = error
+
+
+def _log_sum(values: Samples) -> Samples:
+    flat = values.reshape(len(values), -1)
+    return np.asarray(special.logsumexp(flat, axis=1), dtype=np.float64)
+
+
+def _size(known: Known, usual: Usual, total: Samples) -> tuple[Samples, Samples]:
     """Return a step's size and its standard error, over all ρ and sizes as likely as they are."""
     weight = np.exp(total - total.max(axis=(1, 2), keepdims=True))
     weight /= weight.sum(axis=(1, 2), keepdims=True)
-    each, variance = state.mean[..., -1], state.spread[..., -1, -1] * state.squares / state.freedom
+    each, variance = known.mean[..., -1], known.spread[..., -1, -1] * known.variance(usual)
     size = (weight * each).sum(axis=(1, 2))
     spread = (weight * (variance + (each - size[:, None, None]) ** 2)).sum(axis=(1, 2))
     return size, np.sqrt(spread)
-
-
-def first_steps(logs: Samples, hosts: Places | None = None, alarm: float = ALARM) -> list[Step | None]:
-    """Return for each series its first step up; null where none is told."""
-    found = evidence(logs, hosts)
-    steps: list[Step | None] = []
-    for row in range(len(logs)):
-        told = np.flatnonzero(found.log_odds[row] > alarm)
-        if not len(told):
-            steps.append(None)
-            continue
-        run = int(told[0])
-        size, error = float(found.size[row, run]), float(found.error[row, run])
-        odds = float(found.log_odds[row, run])
-        steps.append(Step(int(found.first[row, run]), run, size, size - 1.96 * error, size + 1.96 * error, odds))
-    return steps
-
-
-def together(series: Sequence[Samples]) -> Samples:
-    """Return series of different lengths as rows, the shorter ones filled with NaN."""
-    longest = max((len(each) for each in series), default=0)
-    rows = np.full((len(series), longest), np.nan)
-    for row, each in zip(rows, series, strict=True):
-        row[: len(each)] = each
-    return rows

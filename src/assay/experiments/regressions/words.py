@@ -1,0 +1,58 @@
+"""Steps in words: the answer in one sentence, and what each step is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from assay.stats.changes import SHORTEST
+
+if TYPE_CHECKING:
+    from assay.experiments.regressions.found import Found, Stepped
+
+PLURAL = {
+    "regression": ("regression", "regressions"),
+    "confounded": (
+        "step that a change of host or driver may explain",
+        "steps that a change of host or driver may explain",
+    ),
+    "change": ("change", "changes"),
+    "improvement": ("improvement", "improvements"),
+    "taken back": ("step that was taken back", "steps that were taken back"),
+    "small": ("that is small", "that are small"),
+    "maybe chance": ("that may be chance", "that may be chance"),
+}
+
+
+def headline(found: Found) -> str:
+    """Return the answer in a sentence or two."""
+    looked = f"{found.series} series with {found.runs} runs were looked at"
+    if not found.series:
+        return f"Nothing can be told: no series has the {SHORTEST} runs that it takes to tell a step from noise."
+    if not found.steps:
+        return f"Nothing has changed: {looked}."
+    counts = Counter(step.standing for step in found.steps)
+    told = ", ".join(f"{count} {PLURAL[name][count > 1]}" for name, count in counts.items())
+    worst = next(iter(found.regressions), None)
+    return f"{told}; {looked}." if worst is None else f"{sentence(worst)}. In all: {told}; {looked}."
+
+
+def sentence(step: Stepped) -> str:
+    """Say what a step is, since which run and commit."""
+    commit = f", commit {step.first_bad.code}" if step.first_bad.code else ""
+    since = f"since run {step.first_bad.run} of {step.first_bad.began_at:%Y-%m-%d %H:%M}{commit}"
+    return f"{step.what} ({step.details}) on {step.where} is {step.verdict}, {change(step)}, {since}"
+
+
+def change(step: Stepped) -> str:
+    """Write a ratio as the change it is, with its interval."""
+    value, low, high = (100 * (each - 1) for each in (step.ratio.value, step.ratio.low or 0.0, step.ratio.high or 0.0))
+    return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def commits(step: Stepped) -> str | None:
+    """Write the commits between which a step lies; null where none is known."""
+    before, after = step.last_good.code, step.first_bad.code
+    if before is None and after is None:
+        return None
+    return f"{before or '?'} → {after or '?'}" if before != after else f"{after} on both sides"

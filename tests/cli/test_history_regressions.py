@@ -1,0 +1,72 @@
+"""``assay history regressions``: steps of the history on the command line, and its gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.experiments.simulated_histories import Made, filled, noise
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.store.history.place import Place
+    from tests.store.postgres import Command
+
+CHANGED = 60
+
+
+@pytest.fixture
+def stepped(history_place: Place) -> None:
+    """A history of six series, the first of which became slower by an eighth."""
+    logs = noise(6, 90, seed=11)
+    logs[0, CHANGED:] += np.log(1.12)
+    filled(Made(logs), history_place)
+
+
+@pytest.mark.usefixtures("stepped")
+def test_a_regression_is_shown_written_and_stops_the_gate(command: Command, tmp_path: Path) -> None:
+    report = tmp_path / "steps.html"
+    done = command("history", "regressions", "--fail-on-regression", "--output", report)
+    assert done.code == 1
+    assert "✗ regression" in done.out
+    assert "The gate says no. softmax@numpy call_us (rows=0" in done.err
+    html = report.read_text()
+    assert "after step 1" in html
+    assert "1 regression; 6 series with 540 runs were looked at" in html
+    (step,) = command("history", "regressions", "--json").data["steps"]
+    assert (step["standing"], step["verdict"], step["details"]) == ("regression", "slower", "rows=0 isolation=full")
+    assert step["ratio"]["low"] < 1.12 < step["ratio"]["high"]
+    assert step["last_good"]["commit"] != step["first_bad"]["commit"]
+
+
+@pytest.mark.usefixtures("stepped")
+def test_steps_that_are_old_or_of_something_else_do_not_stop_the_gate(command: Command) -> None:
+    gate = ("history", "regressions", "--fail-on-regression")
+    assert command(*gate, "--new", "2025-12-20").code == 0
+    assert command(*gate, "--quantity", "busy_us").code == 0
+    done = command(*gate, "--workload", "sofmax")
+    assert done.code == 2
+    assert "softmax" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--output", "steps.pdf"), "name a .html or a .md file"),
+        (("--false", "0"), "between 0 and 1"),
+        (("--new", "soon"), "not a time"),
+    ],
+)
+def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str, command: Command) -> None:
+    done = command("history", "regressions", *words)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_an_empty_history_has_nothing_to_tell(command: Command) -> None:
+    done = command("history", "regressions")
+    assert done.code == 0
+    assert "Nothing can be told" in done.out
