@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,7 +171,7 @@ class Assay(Protocol):
 
 @pytest.fixture(scope="session")
 def forking() -> Iterator[Forking]:
-    """A process that forks command lines."""
+    """Processes that fork command lines."""
     found = Forking()
     yield found
     found.close()
@@ -182,21 +180,10 @@ def forking() -> Iterator[Forking]:
 @pytest.fixture
 def assay(workplace: Path, forking: Forking) -> Assay:
     def run(*arguments: object, **environment: str) -> Ran:
-        words, whole = list(map(str, arguments)), {**os.environ, **environment}
-        if forking.can(whole):
-            ended = forking.run(words, cwd=workplace, environment=whole, timeout_s=110)
-            return Ran(ended.returncode, ended.stdout, ended.stderr)
-        done = subprocess.run(
-            [sys.executable, "-m", "assay", *words],
-            cwd=workplace,
-            env=whole,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
+        ended = forking.run(
+            [*map(str, arguments)], cwd=workplace, environment={**os.environ, **environment}, timeout_s=110
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
 
     return run
 
