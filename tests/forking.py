@@ -2,7 +2,7 @@
 
 What is run is the same ``main`` in a process of its own, with its own environment, folder and streams; only the second
 in which Python imports is saved, and the tenth in which it takes its modules down. Where the environment decides how a
-process starts, it is forked from one that was started with that environment.
+process starts, a real one is started, and from the second time on it is forked from one started with that environment.
 """
 
 from __future__ import annotations
@@ -51,15 +51,19 @@ class Forking:
 
     def __init__(self) -> None:
         self._environment = {name: value for name, value in os.environ.items() if not _decides(name)}
+        self._met = {_deciding(os.environ)}
         self._forks: dict[frozenset[tuple[str, str]], _Forks] = {}
 
     def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
-        """Run a command line to its end; one that takes too long is left to itself.
+        """Run a command line to its end.
 
         Raises:
             subprocess.TimeoutExpired: It took too long.
         """
-        deciding = frozenset(item for item in environment.items() if _decides(item[0]))
+        deciding = _deciding(environment)
+        if deciding not in self._met:
+            self._met.add(deciding)
+            return _started(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
         if deciding not in self._forks:
             self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
         return self._forks[deciding].run(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
@@ -108,6 +112,25 @@ class _Forks:
 
 def _decides(name: str) -> bool:
     return name.startswith(DECIDES_AT_START)
+
+
+def _deciding(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(item for item in environment.items() if _decides(item[0]))
+
+
+def _started(arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
+    """Run a command line in a process that is started."""
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", *arguments],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def _file() -> IO[bytes]:
