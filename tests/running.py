@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Duty, Isolation
     from assay.launch.outcome import Outcome
+
+HUSHED = "hunter2"
+"""In the environment of the run that is `finished`, as ``MY_API_TOKEN``."""
 
 MISBEHAVING = """
 import ctypes, os, signal, subprocess, sys, time
@@ -186,6 +191,42 @@ def assay(workplace: Path, forking: Forking) -> Assay:
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 
     return run
+
+
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that is filled once for all processes of this session, to be read or copied."""
+    mine = tmp_path_factory.getbasetemp()
+    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            make(folder)
+            (folder / "made").touch()
+    return folder
+
+
+@pytest.fixture
+def finished(workplace: Path, forking: Forking, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """What a finished run of ``bad.py:fine`` printed as JSON; the test has the run's folder for its own.
+
+    It is measured once, with a secret in its environment, and copied for each test as if it was measured there.
+    """
+    words = ["run", "bad.py:fine", "--device", "cpu:0", "--duration", "0.5", "--restarts", "1", "--json"]
+
+    def make(place: Path) -> None:
+        (place / "bad.py").write_text(MISBEHAVING)
+        environment = {**os.environ, "MY_API_TOKEN": f"{HUSHED}-{HUSHED}"}
+        ended = forking.run(words, cwd=place, environment=environment, timeout_s=110)
+        assert ended.returncode == 0, ended.stderr
+        (place / "ended.json").write_text(json.dumps([ended.returncode, ended.stdout, ended.stderr]))
+
+    place = made_once(tmp_path_factory, "finished-run", make)
+    shutil.copytree(place / "runs", workplace / "runs", symlinks=True)
+    plan = workplace / "runs/latest/plan.json"
+    plan.write_text(plan.read_text().replace(str(place), str(workplace)))
+    code, out, err = json.loads((place / "ended.json").read_text())
+    return Ran(code, out.replace(str(place), str(workplace)), err)
 
 
 def survivors(home: Path) -> list[int]:

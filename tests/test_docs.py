@@ -16,7 +16,7 @@ import pytest
 import assay as package
 
 if TYPE_CHECKING:
-    from tests.running import Assay
+    from tests.running import Assay, Ran
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -106,7 +106,7 @@ def test_every_command_in_the_documents_works(
     shutil.copytree(ROOT / "examples", workplace / "examples")
     for command in fresh(document):
         if "runs/" in command and not (workplace / "runs").exists():
-            assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+            request.getfixturevalue("finished")
         ran = assay(*shortened(command))
         assert ran.code == 0, f"{command}: {ran.err}"
 
@@ -123,9 +123,9 @@ def missing(example: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if examples(d)], ids=lambda path: path.name)
-def test_every_example_in_python_works(document: Path, assay: Assay, workplace: Path) -> None:
+def test_every_example_in_python_works(document: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
     if any("runs/" in example for example in examples(document)):
-        assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+        request.getfixturevalue("finished")
     for number, example in enumerate(examples(document)):
         if missing(example):
             continue
@@ -150,8 +150,7 @@ def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
-def test_the_python_example_of_reading_a_run_works(assay: Assay, workplace: Path) -> None:
-    assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+def test_the_python_example_of_reading_a_run_works(finished: Ran) -> None:
     text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     printed: list[object] = []
