@@ -96,6 +96,14 @@ def less_of(words: list[str]) -> tuple[str, ...]:
     return least.get((words[0], words[1] if len(words) > 1 else ""), ())
 
 
+def copy_examples(folder: Path) -> None:
+    """Copy the examples; what they name without an implementation is what starts quickly."""
+    shutil.copytree(ROOT / "examples", folder)
+    options = folder / "run.yaml"
+    names = "|".join(QUICK_TO_START)
+    options.write_text(re.sub(rf"\b({names})\b", r"\1@numpy", options.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if fresh(d)], ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(
@@ -103,7 +111,7 @@ def test_every_command_in_the_documents_works(
 ) -> None:
     if any("--on slurm" in command for command in fresh(document)):
         request.getfixturevalue("slurm")
-    shutil.copytree(ROOT / "examples", workplace / "examples")
+    copy_examples(workplace / "examples")
     for command in fresh(document):
         if "runs/" in command and not (workplace / "runs").exists():
             request.getfixturevalue("finished")
