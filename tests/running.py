@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from assay.core.durable import locked
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
@@ -198,8 +198,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
     mine = tmp_path_factory.getbasetemp()
     folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
     folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (folder / "lock").open("wb") as lock, locked(lock.fileno(), wait=True):
         if not (folder / "made").exists():
             make(folder)
             (folder / "made").touch()
