@@ -1,18 +1,22 @@
 """Command lines without the wait for imports: a process that has imported Assay forks one for each.
 
 What is run is the same ``main`` in a process of its own, with its own environment, folder and streams; only the second
-in which Python imports is saved. Where the environment decides how a process starts, a real one is started instead.
+in which Python imports is saved, and the tenth in which it takes its modules down. Where the environment decides how a
+process starts, a real one is started, and from the second time on it is forked from one started with that environment.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -43,29 +47,48 @@ class Ended:
 
 
 class Forking:
-    """The process that forks, as its user sees it."""
+    """Processes that fork, one for each environment that decides how a process starts, as their user sees them."""
 
     def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._start = _deciding(os.environ)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
-                cwd=Path(__file__).parents[1],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
-
-    def can(self, environment: Mapping[str, str]) -> bool:
-        """Return whether a process with this environment may be forked instead of started."""
-        return _deciding(environment) == self._start
+        self._environment = {name: value for name, value in os.environ.items() if not _decides(name)}
+        self._met = {_deciding(os.environ)}
+        self._forks: dict[frozenset[tuple[str, str]], _Forks] = {}
 
     def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
-        """Run a command line to its end; one that takes too long is ended.
+        """Run a command line to its end.
 
         Raises:
             subprocess.TimeoutExpired: It took too long.
         """
+        deciding = _deciding(environment)
+        if deciding not in self._met:
+            self._met.add(deciding)
+            return _started(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
+        if deciding not in self._forks:
+            self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
+        return self._forks[deciding].run(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """End the processes that fork; what they forked has ended."""
+        for forks in self._forks.values():
+            forks.close()
+
+
+class _Forks:
+    """One process that forks."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
+                cwd=Path(__file__).parents[1],
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+
+    def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
         ours, theirs = socket.socketpair()
         request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
         with ours, theirs, _file() as out, _file() as err, _file() as told:
@@ -83,17 +106,35 @@ class Forking:
             return Ended(int(answer or b"-9"), out.read().decode(), err.read().decode())
 
     def close(self) -> None:
-        """End the process that forks; what it forked has ended."""
         self._ours.close()
         self._process.wait(20)
 
 
+def _decides(name: str) -> bool:
+    return name.startswith(DECIDES_AT_START)
+
+
+def _deciding(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(item for item in environment.items() if _decides(item[0]))
+
+
+def _started(arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
+    """Run a command line in a process that is started."""
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", *arguments],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
 def _file() -> IO[bytes]:
     return tempfile.TemporaryFile("w+b", buffering=0)
-
-
-def _deciding(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(DECIDES_AT_START)}
 
 
 def _serve(sock: socket.socket) -> None:
@@ -103,6 +144,7 @@ def _serve(sock: socket.socket) -> None:
     for module in MODULES:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
+    gc.freeze()  # a collector that looked through all that is imported would copy it, page by page
     while True:
         message, descriptors, *_ = socket.recv_fds(sock, 16, 4)
         if not message:
@@ -145,7 +187,12 @@ def _become(request: dict[str, Any], out: int, err: int) -> None:
     sys.argv[:] = ["assay", *request["arguments"]]
     from assay.cli.main import main
 
-    sys.exit(main())
+    code = main()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    os._exit(code)  # main has written out what it printed
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from assay.core.durable import locked
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Duty, Isolation
     from assay.launch.outcome import Outcome
+
+HUSHED = "hunter2"
+"""In the environment of the run that is `finished`, as ``MY_API_TOKEN``."""
 
 MISBEHAVING = """
 import ctypes, os, signal, subprocess, sys, time
@@ -173,7 +176,7 @@ class Assay(Protocol):
 
 @pytest.fixture(scope="session")
 def forking() -> Iterator[Forking]:
-    """A process that forks command lines."""
+    """Processes that fork command lines."""
     found = Forking()
     yield found
     found.close()
@@ -182,23 +185,47 @@ def forking() -> Iterator[Forking]:
 @pytest.fixture
 def assay(workplace: Path, forking: Forking) -> Assay:
     def run(*arguments: object, **environment: str) -> Ran:
-        words, whole = list(map(str, arguments)), {**os.environ, **environment}
-        if forking.can(whole):
-            ended = forking.run(words, cwd=workplace, environment=whole, timeout_s=110)
-            return Ran(ended.returncode, ended.stdout, ended.stderr)
-        done = subprocess.run(
-            [sys.executable, "-m", "assay", *words],
-            cwd=workplace,
-            env=whole,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
+        ended = forking.run(
+            [*map(str, arguments)], cwd=workplace, environment={**os.environ, **environment}, timeout_s=110
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
 
     return run
+
+
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that is filled once for all processes of this session, to be read or copied."""
+    mine = tmp_path_factory.getbasetemp()
+    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("wb") as lock, locked(lock.fileno(), wait=True):
+        if not (folder / "made").exists():
+            make(folder)
+            (folder / "made").touch()
+    return folder
+
+
+@pytest.fixture
+def finished(workplace: Path, forking: Forking, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """What a finished run of ``bad.py:fine`` printed as JSON; the test has the run's folder for its own.
+
+    It is measured once, with a secret in its environment, and copied for each test as if it was measured there.
+    """
+    words = ["run", "bad.py:fine", "--device", "cpu:0", "--duration", "0.5", "--restarts", "1", "--json"]
+
+    def make(place: Path) -> None:
+        (place / "bad.py").write_text(MISBEHAVING)
+        environment = {**os.environ, "MY_API_TOKEN": f"{HUSHED}-{HUSHED}"}
+        ended = forking.run(words, cwd=place, environment=environment, timeout_s=110)
+        assert ended.returncode == 0, ended.stderr
+        (place / "ended.json").write_text(json.dumps([ended.returncode, ended.stdout, ended.stderr]))
+
+    place = made_once(tmp_path_factory, "finished-run", make)
+    shutil.copytree(place / "runs", workplace / "runs", symlinks=True)
+    plan = workplace / "runs/latest/plan.json"
+    plan.write_text(plan.read_text().replace(str(place), str(workplace)))
+    code, out, err = json.loads((place / "ended.json").read_text())
+    return Ran(code, out.replace(str(place), str(workplace)), err)
 
 
 def survivors(home: Path) -> list[int]:

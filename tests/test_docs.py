@@ -16,7 +16,7 @@ import pytest
 import assay as package
 
 if TYPE_CHECKING:
-    from tests.running import Assay
+    from tests.running import Assay, Ran
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,6 +96,14 @@ def less_of(words: list[str]) -> tuple[str, ...]:
     return least.get((words[0], words[1] if len(words) > 1 else ""), ())
 
 
+def copy_examples(folder: Path) -> None:
+    """Copy the examples; what they name without an implementation is what starts quickly."""
+    shutil.copytree(ROOT / "examples", folder)
+    options = folder / "run.yaml"
+    names = "|".join(QUICK_TO_START)
+    options.write_text(re.sub(rf"\b({names})\b", r"\1@numpy", options.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if fresh(d)], ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(
@@ -103,10 +111,10 @@ def test_every_command_in_the_documents_works(
 ) -> None:
     if any("--on slurm" in command for command in fresh(document)):
         request.getfixturevalue("slurm")
-    shutil.copytree(ROOT / "examples", workplace / "examples")
+    copy_examples(workplace / "examples")
     for command in fresh(document):
         if "runs/" in command and not (workplace / "runs").exists():
-            assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+            request.getfixturevalue("finished")
         ran = assay(*shortened(command))
         assert ran.code == 0, f"{command}: {ran.err}"
 
@@ -123,9 +131,9 @@ def missing(example: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if examples(d)], ids=lambda path: path.name)
-def test_every_example_in_python_works(document: Path, assay: Assay, workplace: Path) -> None:
+def test_every_example_in_python_works(document: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
     if any("runs/" in example for example in examples(document)):
-        assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+        request.getfixturevalue("finished")
     for number, example in enumerate(examples(document)):
         if missing(example):
             continue
@@ -150,8 +158,7 @@ def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
-def test_the_python_example_of_reading_a_run_works(assay: Assay, workplace: Path) -> None:
-    assert assay("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", 3).code == 0
+def test_the_python_example_of_reading_a_run_works(finished: Ran) -> None:
     text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     printed: list[object] = []

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import MachineCannot, Stopped
+from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
 from assay.core.results import Disturbance, Finding, Findings
@@ -141,23 +142,25 @@ def test_the_loop_asks_measures_and_finds(tmp_path: Path) -> None:
 def test_a_resumed_run_takes_the_same_steps_as_an_undisturbed_one(
     tmp_path_factory: pytest.TempPathFactory, stops: list[int]
 ) -> None:
-    undisturbed = new_folder(tmp_path_factory.mktemp("undisturbed"))
-    answer = walk(undisturbed, ComputedLauncher())
-    disturbed = new_folder(tmp_path_factory.mktemp("disturbed"))
-    for stop_after in stops:
-        launcher = ComputedLauncher(stop_after=stop_after)
-        finished = {r.trial for r in disturbed.records() if is_finished(disturbed, r)}
-        with contextlib.suppress(Stopped):
-            walk(disturbed, launcher)
-        assert not finished & set(launcher.measured), "a finished block was measured again"
-    assert walk(disturbed, ComputedLauncher()) == answer
+    with Guardian():  # that all walks share
+        undisturbed = new_folder(tmp_path_factory.mktemp("undisturbed"))
+        answer = walk(undisturbed, ComputedLauncher())
+        disturbed = new_folder(tmp_path_factory.mktemp("disturbed"))
+        for stop_after in stops:
+            launcher = ComputedLauncher(stop_after=stop_after)
+            finished = finished_trials(disturbed)
+            with contextlib.suppress(Stopped):
+                walk(disturbed, launcher)
+            assert not finished & set(launcher.measured), "a finished block was measured again"
+        assert walk(disturbed, ComputedLauncher()) == answer
     assert decided(disturbed) == decided(undisturbed)
     assert [r.trial for r in disturbed.records()] == [r.trial for r in undisturbed.records()]
 
 
-def is_finished(folder: RunFolder, record: Record) -> bool:
-    block = next(d.block for d in folder.decisions() if d.block.name == record.block)
-    return folder.finished(block) is not None
+def finished_trials(folder: RunFolder) -> set[str]:
+    blocks = {d.block.name: d.block for d in reversed(list(folder.decisions()))}
+    whole = {name for name, block in blocks.items() if folder.finished(block) is not None}
+    return {record.trial for record in folder.records() if record.block in whole}
 
 
 def test_an_incomplete_block_is_measured_again_as_a_whole_and_what_it_replaces_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from assay.core.errors import MachineCannot
 from assay.machine import checks, permissions, tools
 from assay.machine.detect import detect
 from assay.machine.nvidia import touch
+from assay.worker import probe
 from tests.fakes import trees
 from tests.fakes.fake_nvml import attached, hopper
 from tests.machines import machine as built
@@ -51,6 +53,10 @@ def test_a_gpu_that_is_not_there_ends_it_with_3(assay: Assay) -> None:
     assert "There is no GPU 0 here" in ran.err
 
 
+asked_once = cache(probe.ask)
+"""What PyTorch says of itself here, which is the same beside every fake; the commands above ask it each time."""
+
+
 @pytest.mark.parametrize(
     ("describe", "gpus", "nodes"),
     [
@@ -67,7 +73,9 @@ def test_machines_of_several_gpus_and_nodes_are_described_and_touched(
     tmp_path: Path,
     make_fake_nvml: MakeFakeNvml,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(probe, "ask", asked_once)
     tree = describe(tmp_path / "root")
     numbers = tuple(map(str, range(gpus)))
     with attached(make_fake_nvml(tree.gpus)):
@@ -98,7 +106,10 @@ def test_a_gpu_that_is_lost_when_touched_ends_it_with_3(make_fake_nvml: MakeFake
             examine(machine, ("0", "1"), touch, as_json=True)
 
 
-def test_how_a_gpu_is_touched_is_handed_in(make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_a_gpu_is_touched_is_handed_in(
+    make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "ask", asked_once)
     with attached(make_fake_nvml([hopper(), hopper()])):
         machine = detect()
         seen: list[str] = []

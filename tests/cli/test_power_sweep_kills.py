@@ -10,12 +10,12 @@ import pytest
 
 from tests.cli.sweep_kills import VARIANTS, Forked, killed
 from tests.fakes.fake_nvml import attached, hopper
-from tests.forking import Forking
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.fakes.plugin import MakeFakeNvml
+    from tests.forking import Forking
 
 KILLS = 10
 LATEST_S = 1.2
@@ -24,19 +24,14 @@ LATEST_S = 1.2
 
 @pytest.mark.timeout(300)
 def test_killed_at_ten_random_moments_limits_and_clocks_are_restored_and_nothing_is_left(
-    make_fake_nvml: MakeFakeNvml, workplace: Path
+    make_fake_nvml: MakeFakeNvml, workplace: Path, forking: Forking
 ) -> None:
     fake = make_fake_nvml([hopper(), hopper()], virtual=False)
-    chance = random.Random(20261115)
+    chance, start = random.Random(20261115), partial(Forked, forking)
     with attached(fake):
-        forking = Forking()
-        try:
-            start = partial(Forked, forking)
-            found = [
-                killed(fake, start, workplace, chance, variant=VARIANTS[number % len(VARIANTS)], latest_s=LATEST_S)
-                for number in range(KILLS)
-            ]
-        finally:
-            forking.close()
+        found = [
+            killed(fake, start, workplace, chance, variant=VARIANTS[number % len(VARIANTS)], latest_s=LATEST_S)
+            for number in range(KILLS)
+        ]
     assert [each for each in found if not each.whole] == []
     assert sum(each.changed for each in found) >= 3

@@ -71,11 +71,15 @@ class Playback(VirtualTime):
         super().__init__(start_ns, READ_S, seed)
         self._fake = fake
         self._fields = fields
+        self._set: dict[int, int] = {}
 
     def look_now(self) -> None:
         self._fake.set_time(self.now_ns() / NS)
         for field, series in self._fields.items():
-            self._fake.set_field(0, field, float(series.at(self.now_ns())))
+            value = series.at(self.now_ns())
+            if self._set.get(field) != value:
+                self._set[field] = value
+                self._fake.set_field(0, field, float(value))
 
 
 def played(readings: Sequence[Reading], seed: int = 0) -> list[Reading]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.timing import adaptive, clocks, compare, measure, pick, turns
+from assay.timing.company import Company
 from assay.timing.instrument import Batch, Samples
 from assay.timing.rig import Rigged
 
@@ -33,9 +34,10 @@ class VirtualTime:
         self.now_s = 100.0
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """Let all that decides when to stop read this clock."""
+        """Let all that decides when to stop read this clock; nobody else wants the core in this time."""
         for module in (adaptive, clocks, compare, measure, pick, turns):
             patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now_s))
+        patch.setattr(Company, "notes", lambda _: ())
 
 
 @dataclass

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from assay.core.durable import locked
 from assay.workloads.dilated_attention import dilated_attention
 from assay.workloads.dilated_attention.costs import Costs
 from assay.workloads.dilated_attention.plan import Heads, Ladder
 from assay.workloads.dilated_attention.reference import dense
 from assay.workloads.dilated_attention.steps import Seat, steps
+from tests.running import made_once
 from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of, read
 
 WORLD = 8
@@ -83,13 +82,7 @@ ALL = [
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What the ranks of one world found for all cases; it is made once, also where several processes run tests."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "world-of-rings"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("wb") as file, locked(file.fileno(), wait=True):
-        if not (folder / "done").exists():
-            in_world(WORLD, ALL, folder, timeout_s=1)
-            (folder / "done").touch()
+    folder = made_once(tmp_path_factory, "world-of-rings", lambda place: in_world(WORLD, ALL, place, timeout_s=1))
     return read(WORLD, ALL, folder)
 
 
