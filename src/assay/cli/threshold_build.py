@@ -49,7 +49,7 @@ def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
 
     from assay.core.values import first_problem
     from assay.experiments.threshold.grid import planned
-    from assay.experiments.threshold.options import BLOCKS, ThresholdOptions
+    from assay.experiments.threshold.options import BLOCKS, GROWTH, ThresholdOptions
     from assay.experiments.threshold.spec import DEFAULT, load, margin_of
     from assay.isolation.devices import choose, kind_of
 
@@ -75,6 +75,7 @@ def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
             ),
             device=device,
             decide_on=given["decide_on"],
+            growth=GROWTH,
             blocks=given["processes"] or (QUICK_PROCESSES if given["quick"] else BLOCKS),
             duration_s=given["duration"] or DURATION_S[kind] * share,
             budget_s=given["budget"] or BUDGET_S[kind] * share,

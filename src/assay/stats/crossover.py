@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 State = Literal["clears", "fails", "open"]
 Kind = Literal["threshold", "disable", "unsure"]
 
-LOOKS = (4, 6, 9, 13, 19, 28, 42, 63)
+LOOKS = (4, 8, 16, 24, 40, 56, 88, 120, 184, 248)
 """Pairs at a size after which it is judged."""
-WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.5, 2.0, 2.5, 3.0)
+WEIGHTS = (1.0, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0, 2.5, 2.5, 3.0)
 """How the looks share the error: sizes that are near the margin need their say at the end."""
 TOO_LOW, TOO_HIGH = 0.02, 0.05
 """The chance that a size exactly at the margin is ever called clear, or failing. Any size that is farther away is
 mistaken much more rarely: a threshold was too low in less than one of a hundred simulated decisions."""
-ENOUGH = 42
+ENOUGH = 40
 """Pairs at the last open size after which its neighbour is answered, with an interval over both."""
 
 
@@ -149,14 +149,18 @@ def _stretches(states: Sequence[State]) -> tuple[tuple[int, int], ...]:
 def next_place(bounds: Sequence[Bound | None], *, most: int = LOOKS[-1], enough: int = ENOUGH) -> int | None:
     """Return the size to measure next; null when it is decided, or more pairs would not decide it.
 
-    The largest comes first; then the middle of those that are open and not yet measured, which is a bisection as
+    The largest comes first, and until it is judged nothing else: where it is not known to clear the margin, nothing is
+    known from any size on. Then comes the middle of those that are open and not yet measured, which is a bisection as
     those that are found clear or failing close the rest; then the one nearest to a judgement.
     """
     decision = decide(bounds)
     open_places = [p for p in range(decision.low, decision.place) if _open(bounds[p])]
+    if bounds and open_places and open_places[-1] == len(bounds) - 1:
+        last = bounds[-1]
+        return len(bounds) - 1 if last is None or last.pairs < most else None
     fresh = [place for place in open_places if bounds[place] is None]
     if fresh:
-        return fresh[-1] if fresh[-1] == len(bounds) - 1 else fresh[len(fresh) // 2]
+        return fresh[len(fresh) // 2]
     known = {place: each for place in open_places if (each := bounds[place]) is not None}
     left = {place: each for place, each in known.items() if each.pairs < most}
     if not left or (decision.place - decision.low == 1 and all(each.pairs >= enough for each in left.values())):

@@ -4,7 +4,8 @@ Starting a process takes longer than timing most points, so that each looks at s
 
     first     the largest size, the smallest, and some between        ●───────●───────●───────●
     then      what lies between the largest that fails and the        ✗───────✗──●─●──?───────✓
-              smallest that clears, and what is still open
+              smallest that clears, and what is still open; while
+              that is the largest of all, nothing else
     last      once more those that carry the answer: what differs                  ✗──✓
               between processes is not seen in one
 """
@@ -36,8 +37,11 @@ def places(judged: Judged) -> list[int]:
     if not judged.measured:
         return spread(range(len(cells)), COARSE)[::-1]
     decision, wanted = judged.decision, set[int]()
-    if next_place([cell.decisive for cell in cells]) is not None:
-        stretch = range(decision.low, decision.place)
+    following = next_place([cell.decisive for cell in cells])
+    if following is not None:
+        stretch = (
+            range(following, decision.place) if following == len(cells) - 1 else range(decision.low, decision.place)
+        )
         wanted |= set(spread([place for place in stretch if cells[place].decisive is None], FRESH))
         wanted |= {place for place in stretch if _can_close(cells[place])}
     wanted |= _unsettled(judged)

@@ -13,9 +13,10 @@ Time = Literal["call", "span"]
 TIMES: tuple[Time, ...] = ("call", "span")
 DecideOn = Literal["call", "span", "cautious"]
 
-ROUNDS = 21
-"""Pairs of a point in one process: two processes make 42, three 63, both of which are planned looks."""
-BLOCKS = 4
+ROUNDS, GROWTH = 8, 2
+"""Pairs of a point in the first process, and how many times as many each next one takes: together they make 8, 24, 56,
+120 and 248, which are planned looks. Most sizes need few, and few sizes need many."""
+BLOCKS = 5
 FEWEST_BLOCKS = 2
 """One process is one draw: what differs between processes is not seen in one."""
 
@@ -58,7 +59,8 @@ class ThresholdOptions(Value):
     thresholds: tuple[Threshold, ...] = Field(min_length=1)
     device: str
     decide_on: DecideOn = Field(default="cautious", description="Cautious: by both times, so the higher threshold.")
-    rounds: int = Field(default=ROUNDS, ge=4)
+    rounds: int = Field(default=ROUNDS, ge=4, description="Pairs of a point in the first process.")
+    growth: int = Field(default=1, ge=1, description="Each next process takes so many times as many.")
     blocks: int = Field(default=BLOCKS, ge=FEWEST_BLOCKS, description="Processes at the most.")
     duration_s: float = Field(default=60.0, gt=0, description="A process, its starting not counted, at the most.")
     budget_s: float | None = Field(default=None, gt=0, description="No process begins that would not fit any more.")

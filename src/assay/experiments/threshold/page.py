@@ -90,6 +90,12 @@ def _ended(options: ThresholdOptions, records: Records) -> list[Element]:
     return [Text(text=f"It ended as {why}.")] if why and not hasattr(step, "trials") else []
 
 
+def _pairs(options: ThresholdOptions) -> str:
+    if options.growth == 1:
+        return f"{options.rounds} pairs of a point in each"
+    return f"{options.rounds} pairs of a point in the first, {options.growth} times as many in each next"
+
+
 def _facts(machine: Machine, options: ThresholdOptions, records: Records) -> tuple[tuple[str, str], ...]:
     decided = {"cautious": "both times, the more cautious", "call": "call", "span": "span"}[options.decide_on]
     return (
@@ -98,7 +104,7 @@ def _facts(machine: Machine, options: ThresholdOptions, records: Records) -> tup
         ("device", options.device),
         ("driver", machine.driver or "none"),
         ("decided on", decided),
-        ("processes", f"{len(records)} of {options.blocks} at most, {options.rounds} pairs of a point in each"),
+        ("processes", f"{len(records)} of {options.blocks} at most, {_pairs(options)}"),
         ("seed", str(options.seed)),
         ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
         ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),

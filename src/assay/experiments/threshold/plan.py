@@ -127,6 +127,8 @@ def _trial(
     options: ThresholdOptions, block: str, places: Sequence[Place], duration_s: float, *, parity: bool = True
 ) -> Trial:
     points = [options.thresholds[number].points[point] for number, point in places]
+    before = int(block.rpartition("-")[2]) - 1
+    rounds = options.rounds * options.growth**before
     role = Role(
         name=PAIRS,
         subjects=tuple(subject for point in points for subject in (point.reference, point.fast)),
@@ -138,12 +140,12 @@ def _trial(
     return Trial(
         block=block,
         roles=(role,),
-        method=Method(duration_s=duration_s, rounds=options.rounds, cache=options.cache, timeout_s=options.timeout_s),
+        method=Method(duration_s=duration_s, rounds=rounds, cache=options.cache, timeout_s=options.timeout_s),
         strangers=options.strangers,
         placed_with=(options.device,),
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
-        seed=options.seed + int(block.rpartition("-")[2]) - 1,
+        seed=options.seed + before,
     )
 
 
