@@ -2,12 +2,13 @@
 
 python benchmarks/decisions.py run thresholds     from which size on is it faster: simulated, beside simple rules
 python benchmarks/decisions.py run regressions    has it become slower: simulated, beside simple rules and an oracle
-python benchmarks/decisions.py run rivals         the same series given to asv and Apache Otava (--venvs FOLDER)
+python benchmarks/decisions.py run asv            the same series given to asv (--venvs FOLDER)
+python benchmarks/decisions.py run otava          the same series given to Apache Otava (--venvs FOLDER)
 python benchmarks/decisions.py run recorded       recorded series in which nothing was changed (--venvs FOLDER)
 python benchmarks/decisions.py run time           regressions of 1,000 series of a year, in a process of its own
 python benchmarks/decisions.py verify             compute the tables again from what is kept
 
-The first three are simulated: they show what decisions are worth, and nothing about any machine. Seeds follow from the
+The first four are simulated: they show what decisions are worth, and nothing about any machine. Seeds follow from the
 names of what is asked. Minutes each, in two processes.
 """
 
@@ -26,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.decisions_detectors import SIMPLE, all_told, ours
-from benchmarks.decisions_noise import FAMILIES, SERIES, history
-from benchmarks.decisions_oracles import alarm_level
+from benchmarks.decisions_noise import CHANGED_AT, FAMILIES, SERIES, history
+from benchmarks.decisions_oracles import SILENT, alarm_level
 from benchmarks.decisions_recorded import as_history, kernels, record
 from benchmarks.decisions_regression_tables import recorded_table, regression_tables, time_table
 from benchmarks.decisions_rivals import BY_HOST, NAMES, Rival
@@ -44,7 +45,7 @@ SAMPLES = Path(__file__).parent / "results" / "decisions.samples.json.xz"
 WORKERS = 2
 HISTORIES = {0.0: 40, 0.10: 20, 0.05: 20}
 """Histories of each family without a change, and with one of a size."""
-RIVALS_HISTORIES = {0.0: 8, 0.10: 4, 0.05: 4}
+RIVALS_HISTORIES = {0.0: 6, 0.10: 4, 0.05: 4}
 """The first of them, which the rivals are asked about: they are slow to ask after every run."""
 Kept = dict[str, Any]
 
@@ -86,14 +87,15 @@ def regressions() -> tuple[Kept, Kept]:
 
 
 def _asked(rival: Rival, question: tuple[Family, float, int], how: str) -> list[list[int]]:
-    return rival.told(history(*question), by_host=how == BY_HOST)[1]
+    first = CHANGED_AT - 1 if question[1] else SILENT
+    return rival.told(history(*question), first=first, by_host=how == BY_HOST)
 
 
-def rivals(venvs: Path) -> Kept:
-    """Return by question and rival the runs after which each series is said to have become slower."""
+def rivals(venvs: Path, name: str) -> Kept:
+    """Return by question the runs after which a rival says that each series has become slower."""
+    rival = Rival.within(venvs, name)
     asked = [
         (rival, (family, change, number), how)
-        for rival in [Rival.within(venvs, name) for name in NAMES]
         for family in FAMILIES
         for how in (("", BY_HOST) if family == "sticky hosts" else ("",))
         for change, n in RIVALS_HISTORIES.items()
@@ -101,9 +103,8 @@ def rivals(venvs: Path) -> Kept:
     ]
     told: Kept = {}
     with ProcessPoolExecutor(WORKERS) as pool:
-        for (rival, question, how), runs in zip(asked, pool.map(_asked, *zip(*asked, strict=True)), strict=True):
-            key = key_of(question[0] + how, question[1])
-            told.setdefault(key, {}).setdefault(NAMES[rival.name], []).extend(runs)
+        for (_, question, how), runs in zip(asked, pool.map(_asked, *zip(*asked, strict=True)), strict=True):
+            told.setdefault(key_of(question[0] + how, question[1]), []).extend(runs)
     return told
 
 
@@ -114,7 +115,7 @@ def recorded(venvs: Path) -> Kept:
         seen = as_history(series)
         said = {"Assay": ours(seen), **{name: rule(seen) for name, rule in SIMPLE.items()}}
         for name, shown in NAMES.items():
-            said[shown] = [min(runs, default=-1) for runs in Rival.within(venvs, name).told(seen)[1]]
+            said[shown] = [min(runs, default=-1) for runs in Rival.within(venvs, name).told(seen)]
         for place, name in enumerate(series):
             kept["told"][name] = {detector: runs[place] for detector, runs in said.items()}
     return kept
@@ -146,8 +147,8 @@ def run(part: str, venvs: Path) -> None:
     """Run one part and keep what it found."""
     if part == "regressions":
         _keep(part, *regressions())
-    elif part == "rivals":
-        _keep(part, {"histories": sum(RIVALS_HISTORIES.values())}, rivals(venvs))
+    elif part in NAMES:
+        _keep(part, {"shown": NAMES[part]}, rivals(venvs, part))
     else:
         parts: dict[str, Callable[[], Kept]] = {
             "thresholds": thresholds,
@@ -157,7 +158,7 @@ def run(part: str, venvs: Path) -> None:
         _keep(part, parts[part](), None)
 
 
-PARTS = ("thresholds", "regressions", "rivals", "recorded", "time")
+PARTS = ("thresholds", "regressions", *NAMES, "recorded", "time")
 
 
 def tables() -> list[str]:
@@ -165,7 +166,8 @@ def tables() -> list[str]:
     kept, samples = _load()
     lines = threshold_tables(kept["thresholds"]["outcomes"]) if "thresholds" in kept else []
     if "regressions" in samples:
-        lines += ["", *regression_tables(samples["regressions"], samples.get("rivals", {}))]
+        asked = {shown: samples[name] for name, shown in NAMES.items() if name in samples}
+        lines += ["", *regression_tables(samples["regressions"], asked)]
     lines += ["", *recorded_table(kept["recorded"])] if "recorded" in kept else []
     lines += ["", *time_table(kept["time"])] if "time" in kept else []
     return lines

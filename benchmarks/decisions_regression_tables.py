@@ -60,9 +60,9 @@ def regression_tables(ours: Mapping[str, Any], rivals: Mapping[str, Any]) -> lis
             asked = detector == OURS
             cells = [_false_cell(told[0.0], asked=asked), "–", *_power_cells(told, oracle, asked=asked)]
             lines.append(f"| {detector} | {family} | {' | '.join(cells)} |")
-    for rival in next(iter(rivals.values()), {}):
+    for rival, shown in rivals.items():
         for noise in (*FAMILIES, FAMILIES[-1] + BY_HOST):
-            runs = {change: rivals[f"{noise} | {change:g}"][rival] for change in changes}
+            runs = {change: shown[f"{noise} | {change:g}"] for change in changes}
             told = {change: [min(each, default=NEVER) for each in series] for change, series in runs.items()}
             oracle = {change: ours[f"{noise.removesuffix(BY_HOST)} | {change:g}"][ORACLE] for change in changes}
             still = sum(RUNS - 1 in each for each in runs[0.0]) / len(runs[0.0])

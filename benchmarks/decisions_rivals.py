@@ -40,12 +40,12 @@ class Rival:
             subprocess.run([python, "-m", "pip", "install", "--quiet", PACKAGES[name]], check=True)
         return cls(name, python)
 
-    def told(self, seen: History, *, by_host: bool = False) -> tuple[str, list[list[int]]]:
-        """Return the tool's version, and for each series the runs after which it shows a slow-down."""
+    def told(self, seen: History, *, first: int = SILENT, by_host: bool = False) -> list[list[int]]:
+        """Return for each series the runs, from the first that is asked about on, after which it shows a slow-down."""
         asked = {
             "series": np.exp(seen.logs).tolist(),
             "hosts": seen.hosts.tolist() if by_host else None,
-            "from": SILENT,
+            "from": first,
         }
         done = subprocess.run(
             [self.python, ASKED, self.name], input=json.dumps(asked), capture_output=True, text=True, check=False
@@ -54,4 +54,6 @@ class Rival:
             sys.stderr.write(done.stderr)
             raise RuntimeError(f"{self.name} ended with status {done.returncode}")
         answer: dict[str, Any] = json.loads(done.stdout)
-        return str(answer["version"]), answer["told"]
+        if answer["version"] != PACKAGES[self.name].partition("==")[2]:
+            raise RuntimeError(f"{self.name} is of version {answer['version']}, not {PACKAGES[self.name]}")
+        return list(answer["told"])
