@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 TOO_LOW, NEAR, EXACT_IF_STEEP, PAIRS = 0.01, 0.95, 0.75, 20.0
 """What is asked: shares of decisions, and pairs a size on average."""
 OURS = (AS_RUN, LOOK_BY_LOOK)
+NAMES = ("n", "too_low", "exact", "near", "unsure", "holds")
 
 
 def most(k: int, n: int) -> float:
@@ -34,19 +35,23 @@ def marked(text: str, *, good: bool) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """How often a rule was too low, exact, exact or at the next size, and unsure; and the pairs it took."""
+    """How often a rule was too low, exact, exact or at the next size, and unsure; and the pairs it took.
+
+    An answer that is unsure is neither exact nor next, but the truth may lie in what it leaves open (``holds``).
+    """
 
     n: int
     too_low: int
     exact: int
     near: int
     unsure: int
+    holds: int
     pairs: float
 
     @classmethod
     def of(cls, rule: str, kept: Mapping[str, Any]) -> Row:
         """Return the row of a rule, which must have the truth in its interval to be near, if it gives one."""
-        found = dict.fromkeys(("n", "too_low", "exact", "near", "unsure"), 0)
+        found = dict.fromkeys(NAMES, 0)
         for outcome, count in kept["counts"].items():
             said = outcome.split()
             kind, truth, low, place = said[1], int(said[0]), int(said[2]), int(said[3])
@@ -55,6 +60,7 @@ class Row:
             found["unsure"] += count * (not sure)
             found["too_low"] += count * (sure and place < truth)
             found["exact"] += count * (sure and place == truth)
+            found["holds"] += count * (low <= truth <= place)
             found["near"] += count * (sure and holds and 0 <= place - truth <= 1)
         return cls(**found, pairs=kept["pairs"] / found["n"] / SIZES)
 
@@ -62,8 +68,7 @@ class Row:
     def together(cls, rows: Iterable[Row]) -> Row:
         """Return several rows as one."""
         all_ = list(rows)
-        names = ("n", "too_low", "exact", "near", "unsure")
-        sums = {name: sum(getattr(row, name) for row in all_) for name in names}
+        sums = {name: sum(getattr(row, name) for row in all_) for name in NAMES}
         return cls(**sums, pairs=sum(row.pairs for row in all_) / len(all_))
 
 
@@ -72,10 +77,8 @@ def _percent(k: int, n: int) -> str:
 
 
 def _of_ours(rule: str, rows: Mapping[tuple[str, str, str], Row]) -> list[str]:
-    lines = [
-        f"| {rule}: curve | noise | too low, % | exact, % | exact or next, % | unsure, % | pairs a size |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    titles = ("too low, %", "exact, %", "exact or next, %", "unsure, %", "truth within, %", "pairs a size")
+    lines = [f"| {rule}: curve | noise | {' | '.join(titles)} |", f"|{(2 + len(titles)) * '---|'}"]
     for curve in CURVES:
         for noise in NOISES:
             row = rows[rule, curve, noise]
@@ -84,6 +87,7 @@ def _of_ours(rule: str, rows: Mapping[tuple[str, str, str], Row]) -> list[str]:
                 marked(_percent(row.exact, row.n), good=curve not in STEEP or row.exact >= EXACT_IF_STEEP * row.n),
                 marked(_percent(row.near, row.n), good=row.near >= NEAR * row.n),
                 _percent(row.unsure, row.n),
+                _percent(row.holds, row.n),
                 marked(f"{row.pairs:.1f}", good=row.pairs < PAIRS),
             )
             lines.append(f"| {curve} | {noise} | {' | '.join(cells)} |")
