@@ -34,7 +34,7 @@ REACH = 20
 """Runs that a step may lie back."""
 ALLOWED = 0.02
 """False alarms, as a share of stable series."""
-CALIBRATED_ON = 4000
+CALIBRATED_ON = 20_000
 
 
 def _firsts(run: int) -> Places:

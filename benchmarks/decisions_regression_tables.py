@@ -48,7 +48,7 @@ def _false_cell(told: Told, *, asked: bool) -> str:
 def regression_tables(ours: Mapping[str, Any], rivals: Mapping[str, Any]) -> list[str]:
     """Return who told what: false alarms of 100 stable runs, and how many steps were told in time."""
     titles = (
-        "detector", "noise", "false alarms, %", "of which still shown at the end",
+        "detector", "noise", "false alarms, %", "shown after the last run, %",
         *(f"{what}{100 * change:.0f} %" for change in WITHIN for what in ("told in time, %: +", "of the oracle: +")),
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", f"|{len(titles) * '---|'}"]
