@@ -32,6 +32,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("restore.py", "verify"),
         ("evidence.py", "verify", "threshold"),
         ("evidence.py", "verify", "threshold_again"),
+        ("decisions.py", "verify"),
     ],
     ids=" ".join,
 )
