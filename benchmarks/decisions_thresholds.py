@@ -18,7 +18,7 @@ from assay.core.plan import Subject
 from assay.experiments.threshold.answers import answer
 from assay.experiments.threshold.cells import judge
 from assay.experiments.threshold.measured import Seen, Sides, Taken
-from assay.experiments.threshold.options import BLOCKS, ROUNDS, Point, Threshold
+from assay.experiments.threshold.options import BLOCKS, GROWTH, ROUNDS, Point, Threshold
 from assay.experiments.threshold.plan import wanted
 from assay.stats.crossover import Bound, between_processes, bound, decide, next_look, next_place
 
@@ -117,7 +117,7 @@ def as_run(world: World) -> Outcome:
     for number in range(BLOCKS):
         places = wanted([judge(THRESHOLD, seen, "cautious")])
         for _, place in places:
-            taken = Taken(f"look-{number + 1}", {"call": world.process(place, ROUNDS)})
+            taken = Taken(f"look-{number + 1}", {"call": world.process(place, ROUNDS * GROWTH ** max(0, number - 1))})
             seen[place] = replace(seen[place], taken=(*seen[place].taken, taken))
         if not places:
             break

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 State = Literal["clears", "fails", "open"]
 Kind = Literal["threshold", "disable", "unsure"]
 
-LOOKS = (4, 8, 16, 24, 40, 56, 88, 120, 184, 248)
+LOOKS = (4, 8, 16, 32, 64, 128, 256)
 """Pairs at a size after which it is judged."""
-WEIGHTS = (1.0, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0, 2.5, 2.5, 3.0)
+WEIGHTS = (1.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.0)
 """How the looks share the error: sizes that are near the margin need their say at the end."""
 TOO_LOW, TOO_HIGH = 0.02, 0.05
 """The chance that a size exactly at the margin is ever called clear, or failing. Any size that is farther away is
 mistaken much more rarely: a threshold was too low in less than one of a hundred simulated decisions."""
-ENOUGH = 40
+ENOUGH = 64
 """Pairs at the last open size after which its neighbour is answered, with an interval over both."""
 
 

@@ -46,10 +46,10 @@ REACH = 20
 """Runs that a step may lie back."""
 CONFIRMED_BY = 4
 """Runs from the step on before it is told: two spikes in a row are not rare."""
-WANDERING, ALONE = 1.8, 2.4
+WANDERING, ALONE = 1.4, 2.4
 """Evidence that is taken off for each unit of ρ, as noise that wanders looks like steps: for a large kind, and how much
 more for a series that has none beside it."""
-ALARM = 5.75
+ALARM = 5.9
 """Evidence, as a logarithm, from which on a step is told."""
 FEWEST = 10
 """Runs after which the noise of a kind is learnt."""

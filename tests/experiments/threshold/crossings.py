@@ -9,7 +9,7 @@ import numpy as np
 
 from assay.core.plan import Block, Subject
 from assay.core.results import Evidence, Parity, Record, Series, SubjectFacts, Window
-from assay.experiments.threshold.options import Point, Threshold, ThresholdOptions
+from assay.experiments.threshold.options import GROWTH, Point, Threshold, ThresholdOptions
 from assay.experiments.threshold.plan import walk
 from tests.experiments.remembered import Remembered
 
@@ -39,7 +39,7 @@ def threshold(sizes: Sequence[float], *, name: str = "sorting", margin: float = 
 
 
 def options(*thresholds: Threshold, **changes: Any) -> ThresholdOptions:
-    return ThresholdOptions.model_validate({"thresholds": thresholds, "device": "cpu:0", **changes})
+    return ThresholdOptions.model_validate({"thresholds": thresholds, "device": "cpu:0", "growth": GROWTH, **changes})
 
 
 @dataclass

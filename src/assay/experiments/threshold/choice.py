@@ -55,10 +55,13 @@ def _can_close(cell: Cell) -> bool:
 
 
 def _unsettled(judged: Judged) -> set[int]:
-    """Return the cells that need a second process: both sides of the answer, and a few more near the margin."""
+    """Return the cells that need a second process: both sides of the answer, the largest, and some near the margin.
+
+    On the largest every answer rests, also that of another margin later.
+    """
     cells, decision = judged.cells, judged.decision
     known = [place for place, cell in enumerate(cells) if cell.decisive is not None and cell.processes]
-    carrying = [place for place in (decision.place, decision.low - 1) if place in known]
+    carrying = [place for place in {decision.place, decision.low - 1, len(cells) - 1} if place in known]
     settled = {place for place in known if cells[place].processes >= FEWEST_BLOCKS}
     wanted = {place for place in carrying if place not in settled}
     others = sorted((place for place in known if place not in settled | wanted), key=lambda p: distance(judged, p))

@@ -14,8 +14,8 @@ TIMES: tuple[Time, ...] = ("call", "span")
 DecideOn = Literal["call", "span", "cautious"]
 
 ROUNDS, GROWTH = 8, 2
-"""Pairs of a point in the first process, and how many times as many each next one takes: together they make 8, 24, 56,
-120 and 248, which are planned looks. Most sizes need few, and few sizes need many."""
+"""Pairs of a point in each of the first two processes, and how many times as many each next one takes: together they
+make 8, 16, 32, 64 and 128, which are planned looks. Most sizes need few, and few sizes need many."""
 BLOCKS = 5
 FEWEST_BLOCKS = 2
 """One process is one draw: what differs between processes is not seen in one."""
@@ -59,7 +59,7 @@ class ThresholdOptions(Value):
     thresholds: tuple[Threshold, ...] = Field(min_length=1)
     device: str
     decide_on: DecideOn = Field(default="cautious", description="Cautious: by both times, so the higher threshold.")
-    rounds: int = Field(default=ROUNDS, ge=4, description="Pairs of a point in the first process.")
+    rounds: int = Field(default=ROUNDS, ge=4, description="Pairs of a point in each of the first two processes.")
     growth: int = Field(default=1, ge=1, description="Each next process takes so many times as many.")
     blocks: int = Field(default=BLOCKS, ge=FEWEST_BLOCKS, description="Processes at the most.")
     duration_s: float = Field(default=60.0, gt=0, description="A process, its starting not counted, at the most.")
@@ -71,6 +71,10 @@ class ThresholdOptions(Value):
     cpu_groups: int | None = Field(default=None, ge=1)
     retakes: int = Field(default=0, ge=0)
     seed: int = 0
+
+    def rounds_of(self, number: int) -> int:
+        """Return the pairs of a point in a process, the first being 1."""
+        return self.rounds * self.growth ** max(0, number - 2)
 
     @model_validator(mode="after")
     def _no_two_alike(self) -> Self:

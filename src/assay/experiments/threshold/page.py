@@ -93,7 +93,7 @@ def _ended(options: ThresholdOptions, records: Records) -> list[Element]:
 def _pairs(options: ThresholdOptions) -> str:
     if options.growth == 1:
         return f"{options.rounds} pairs of a point in each"
-    return f"{options.rounds} pairs of a point in the first, {options.growth} times as many in each next"
+    return f"{options.rounds} pairs of a point in the first two, {options.growth} times as many in each next"
 
 
 def _facts(machine: Machine, options: ThresholdOptions, records: Records) -> tuple[tuple[str, str], ...]:

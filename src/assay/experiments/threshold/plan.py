@@ -126,9 +126,8 @@ def wanted(judged: Sequence[Judged]) -> tuple[Place, ...]:
 def _trial(
     options: ThresholdOptions, block: str, places: Sequence[Place], duration_s: float, *, parity: bool = True
 ) -> Trial:
-    points = [options.thresholds[number].points[point] for number, point in places]
-    before = int(block.rpartition("-")[2]) - 1
-    rounds = options.rounds * options.growth**before
+    points = [options.thresholds[one].points[point] for one, point in places]
+    number = int(block.rpartition("-")[2])
     role = Role(
         name=PAIRS,
         subjects=tuple(subject for point in points for subject in (point.reference, point.fast)),
@@ -140,12 +139,17 @@ def _trial(
     return Trial(
         block=block,
         roles=(role,),
-        method=Method(duration_s=duration_s, rounds=rounds, cache=options.cache, timeout_s=options.timeout_s),
+        method=Method(
+            duration_s=duration_s,
+            rounds=options.rounds_of(number),
+            cache=options.cache,
+            timeout_s=options.timeout_s,
+        ),
         strangers=options.strangers,
         placed_with=(options.device,),
         cpu_groups=options.cpu_groups,
         retakes=options.retakes,
-        seed=options.seed + before,
+        seed=options.seed + number - 1,
     )
 
 
