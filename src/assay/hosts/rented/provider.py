@@ -1,7 +1,7 @@
 """What a provider of rented machines must be able to do; the rest is the same for all of them.
 
 A provider is one file with one class. It says what its account can see and do, one call at a time, and tells apart
-what may have taken effect from what has not. `hosts.rented.host.RentedHost` makes a host of it: the journal, the looking
+what may have taken effect from what has not. `hosts.rented.host.RentedHost` makes a host of it: the journal, looking
 before asking twice, the budget, the waiting, the release that is seen.
 """
 
