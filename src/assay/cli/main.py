@@ -22,6 +22,7 @@ VERBS: Verbs = {
     "contention": ("assay.cli.contention:command", "Does side by side change what is measured, and what is picked?"),
     "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
     "gate": ("assay.cli.gate:command", "Is one revision slower than another by more than a limit?"),
+    "github": ("assay.cli.github:command", "Benchmarks asked for in comments, thresholds as pull requests."),
     "history": ("assay.cli.history:command", "What was measured before, and has anything become slower?"),
     "list": ("assay.cli.list:command", "Show workloads, devices and runs."),
     "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
