@@ -14,7 +14,14 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""
 
-pytest_plugins = ["tests.fakes.plugin", "tests.running", "tests.hosts.slurm.plugin", "tests.hosts.ssh.plugin", "tests.store.postgres"]
+pytest_plugins = [
+    "tests.fakes.plugin",
+    "tests.running",
+    "tests.hosts.slurm.plugin",
+    "tests.hosts.standins.modal.plugin",
+    "tests.hosts.ssh.plugin",
+    "tests.store.postgres",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
