@@ -11,7 +11,11 @@ from assay.core.errors import BadInput, MachineCannot, nearest
 if TYPE_CHECKING:
     from assay.hosts.base import Host
 
-BUILT_IN = {"slurm": "assay.hosts.slurm.host:HOST"}
+BUILT_IN = {
+    "lambda": "assay.hosts.lambda_cloud:HOST",
+    "runpod": "assay.hosts.runpod:HOST",
+    "slurm": "assay.hosts.slurm.host:HOST",
+}
 ENTRY_POINTS = "assay.hosts"
 LOCAL = "local"
 
@@ -39,12 +43,22 @@ def find(name: str) -> Host:
     Raises:
         MachineCannot: It is known, but what it needs is not here.
     """
+    host = load(name)
+    missing = host.available()
+    if missing is not None:
+        raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
+    return host
+
+
+def load(name: str) -> Host:
+    """Return a host, whether or not it can be asked from here.
+
+    Raises:
+        MachineCannot: A package that it is made of is not installed.
+    """
     module, _, attribute = known()[name].partition(":")
     try:
         host: Host = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         raise MachineCannot(f"The host {name} cannot be loaded here: {error}.") from error
-    missing = host.available()
-    if missing is not None:
-        raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
     return host

@@ -130,10 +130,28 @@ def test_an_answer_that_never_came_leaves_one_sandbox_that_is_found_by_name(
 def test_a_sandbox_that_gets_no_machine_in_time_is_taken_back(modal_stand_in: ModalStandIn) -> None:
     modal_stand_in.capacity = False
     provider = ModalProvider(answer_within_s=20, launch_within_s=0.7)
-    with pytest.raises(Unanswered, match=r"no machine within 0\.7 s; none may be free"):
+    with pytest.raises(NoCapacity, match=r"no such machine free within 0\.7 s"):
         provider.launch(wish(provider))
     assert modal_stand_in.launched(NAME) == 1
     assert provider.ours() == ()
+
+
+def test_a_create_that_is_not_answered_in_time_may_be_done_all_the_same(modal_stand_in: ModalStandIn) -> None:
+    from tests.hosts.standins.modal.server import Fault
+
+    modal_stand_in.fail("SandboxCreate", Fault(hang_s=5.0))
+    with pytest.raises(Unanswered, match="no answer in time"):
+        ModalProvider(answer_within_s=20, launch_within_s=0.3).launch(wish(ModalProvider()))
+
+
+def test_the_account_is_told_from_another_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = set()
+    for token, url in (("ak-one", "http://127.0.0.1:1"), ("ak-two", "http://127.0.0.1:1"), ("ak-two", "")):
+        monkeypatch.setenv("MODAL_TOKEN_ID", token)
+        monkeypatch.setenv("MODAL_SERVER_URL", url)
+        told.add(ModalProvider().account())
+    assert len(told) == 3
+    assert not any("ak-" in each for each in told)
 
 
 def test_a_modal_that_does_not_answer_is_not_waited_for_longer_than_told(modal_stand_in: ModalStandIn) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from assay.core.errors import AssayError, MachineCannot
+from assay.hosts.modal.credentials import GET_ONE, without_secrets
 from assay.hosts.rented.provider import NoCapacity, Unanswered
 
-CREDENTIALS = (
-    "set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or run `modal token new`, which writes them to the SDK's own file"
-)
-_TOKENS = re.compile(r"\ba[ks]-[A-Za-z0-9_-]{4,}")
 _LONGEST = 300
 
 
@@ -35,7 +30,7 @@ def _meanings() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...], ty
     from modal import exception as sdk
 
     return (
-        (sdk.AuthError, MachineCannot, f"Modal does not accept the credentials: {{said}}; {CREDENTIALS}."),
+        (sdk.AuthError, MachineCannot, f"Modal does not accept the credentials: {{said}}; {GET_ONE}."),
         (
             sdk.PermissionDeniedError,
             MachineCannot,
@@ -64,8 +59,8 @@ def _meanings() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...], ty
 
 
 def in_short(error: BaseException) -> str:
-    """Return an error's words on one line, without anything that looks like a token."""
-    words = " ".join(_TOKENS.sub("…", str(error)).split()).rstrip(".")
+    """Return an error's words on one line, without a credential."""
+    words = " ".join(without_secrets(str(error)).split()).rstrip(".")
     if not words:
         words = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]} …"

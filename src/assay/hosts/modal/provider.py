@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from datetime import UTC, datetime
@@ -65,6 +66,10 @@ class ModalProvider:
         """Return whether the SDK or the token is missing, and how to get it; null when both are here."""
         return credentials.missing()
 
+    def account(self) -> str:
+        """Return what tells the account from another; no credential."""
+        return credentials.account()
+
     def offers(self) -> tuple[Offer, ...]:
         """Return Modal's GPUs at their listed price: Modal tells neither prices nor what is free."""
         return tuple(_of(offer, count) for offer in prices.listed(self.name) for count in COUNTS)
@@ -83,31 +88,37 @@ class ModalProvider:
             import modal
 
             app = await modal.App.lookup.aio(APP, create_if_missing=True)
-            sandbox = await modal.Sandbox.create.aio(
-                "sleep",
-                str(2 * LONGEST_S),
-                app=app,
-                name=wish.name,
-                tags=tags,
-                image=modal.Image.from_registry(wish.image),
-                env=dict(wish.environment) or None,
-                gpu=_gpu(wish.offer),
-                cpu=CORES,
-                memory=MEMORY_MIB,
-                timeout=left_s,
+            asked = asyncio.ensure_future(
+                modal.Sandbox.create.aio(
+                    "sleep",
+                    str(2 * LONGEST_S),
+                    app=app,
+                    name=wish.name,
+                    tags=tags,
+                    image=modal.Image.from_registry(wish.image),
+                    env=dict(wish.environment) or None,
+                    gpu=_gpu(wish.offer),
+                    cpu=CORES,
+                    memory=MEMORY_MIB,
+                    timeout=left_s,
+                )
             )
+            await asyncio.wait({asked}, timeout=self._launch_within_s)
+            if not asked.done() and await _listed(app, tags):
+                asked.cancel()  # the SDK takes back what it has not handed out
+                await asyncio.wait({asked})
+                if asked.cancelled():
+                    raise NoCapacity(f"Modal had no such machine free within {self._launch_within_s:g} s.")
+            async with asyncio.timeout(0):
+                sandbox = await asked
             await sandbox.detach.aio()
             return str(sandbox.object_id)
 
+        within_s = self._launch_within_s + 2 * self._answer_within_s
         try:
-            number = self._asked(create, "when a sandbox was asked for", within_s=self._launch_within_s)
+            number = self._asked(create, "when a sandbox was asked for", within_s=within_s)
         except NoCapacity as error:
             self._taken_back(wish.name, error)
-            raise
-        except Unanswered as error:
-            if isinstance(error.__cause__, TimeoutError):
-                waited = f"Modal handed out no machine within {self._launch_within_s:g} s; none may be free now"
-                raise Unanswered(waited) from error
             raise
         return _machine(number, tags)
 
@@ -160,8 +171,7 @@ class ModalProvider:
             app = await modal.App.lookup.aio(APP)
         except exception.NotFoundError:
             return ()
-        found = [await _seen(each) async for each in modal.Sandbox.list.aio(app_id=app.app_id, tags=MADE_BY)]
-        return tuple(machine for machine in found if machine.stage != "gone")
+        return await _listed(app, MADE_BY)
 
     def _taken_back(self, name: str, error: NoCapacity) -> None:
         """See that the SDK has taken back a sandbox that got no machine; it says nothing when it could not."""
@@ -199,6 +209,13 @@ def _gpu(offer: Offer) -> str | None:
     count = offer.gpu_count or 1
     name = EXACT.get(offer.gpu, offer.gpu)
     return name if count == 1 else f"{name}:{count}"
+
+
+async def _listed(app: modal.App, tags: dict[str, str]) -> tuple[Machine, ...]:
+    import modal
+
+    found = [await _seen(each) async for each in modal.Sandbox.list.aio(app_id=app.app_id, tags=tags)]
+    return tuple(machine for machine in found if machine.stage != "gone")
 
 
 async def _seen(sandbox: modal.Sandbox) -> Machine:
