@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "lambda": "assay.hosts.lambda_cloud:HOST",
+    "modal": "assay.hosts.modal.host:HOST",
     "runpod": "assay.hosts.runpod:HOST",
     "slurm": "assay.hosts.slurm.host:HOST",
 }
