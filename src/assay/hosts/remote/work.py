@@ -11,13 +11,36 @@ words that make sense there. Whoever creates the machine owns it: nothing here c
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from assay.core.errors import MachineCannot, Stopped
+from assay.core.units import format_span
+from assay.hosts.base import Ended, Progress
+from assay.hosts.remote.bringing import bring
+from assay.hosts.remote.environment import PRELUDE, in_words, key_of, last_line, prepare
+from assay.hosts.remote.frames import Frames
+from assay.hosts.remote.line import LineLost
+from assay.hosts.remote.parcel import bundle
+from assay.hosts.remote.there.folder import NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
 
-    from assay.hosts.base import Ended, Order, Watcher
-    from assay.hosts.remote.line import Line
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Any
+
+    from assay.hosts.base import Order, Watcher
+    from assay.hosts.remote.line import Line, Said
+
+GIVE_UP_S = 300.0
+"""How long a lost line is tried again."""
+
+UNHEARD_S = 600.0
+"""An order that nobody has listened to for so long ends itself."""
+
+TRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 3, 0.2, 15.0
+END_WITHIN_S, CLEAN_WITHIN_S = 120.0, 60.0
 
 
 def run(line: Line, order: Order, watcher: Watcher) -> Ended:
@@ -31,7 +54,21 @@ def run(line: Line, order: Order, watcher: Watcher) -> Ended:
         MachineCannot: The GPU there is not the one asked for, no environment can be had, the disk is full.
         LineLost: The machine did not answer for so long that it was given up; what runs there ends by itself.
     """
-    raise NotImplementedError
+    frames = Frames(order, watcher)
+    try:
+        _begin(line, order, watcher, frames)
+        while frames.ended is None:
+            _again(line, order, watcher, frames)
+    except Stopped:
+        with contextlib.suppress(MachineCannot):
+            end(line, order)
+            collect(line, order)
+        raise
+    finally:
+        frames.flush()
+    if frames.ended["why"] == "unkept":
+        end(line, order)
+    return verdict(frames.ended, order, line.where)
 
 
 def collect(line: Line, order: Order) -> tuple[Path, ...]:
@@ -43,14 +80,134 @@ def collect(line: Line, order: Order) -> tuple[Path, ...]:
         MachineCannot: What came back is not a run, or cannot be written here.
         LineLost: The line broke.
     """
-    raise NotImplementedError
+    for left in reversed(range(TRIES)):
+        try:
+            return bring(line, order, _in_folder(order, "send"))
+        except LineLost:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def end(line: Line, order: Order) -> None:
     """End whatever still runs of an order there, and see it gone; nothing happens where nothing does."""
-    raise NotImplementedError
+    said = line.do(_in_folder(order, "end"), within_s=END_WITHIN_S)
+    if said.code not in {0, NOTHING_THERE}:
+        raise MachineCannot(f"Processes of {order.name} are still on {line.where}: {_why(said)}.")
 
 
 def clean(line: Line, order: Order) -> None:
     """Remove what an order left there; the environment stays for the next one."""
-    raise NotImplementedError
+    said = line.do(f'{PRELUDE}rm -rf "$base/orders/{order.id}"', within_s=CLEAN_WITHIN_S)
+    if said.code != 0:
+        raise MachineCannot(f"The files of {order.name} are still on {line.where}: {_why(said)}.")
+
+
+def job_of(order: Order) -> dict[str, Any]:
+    """Return what the keeper there is told; nothing in it is secret."""
+    return {
+        "words": list(order.words),
+        "environment": {"COLUMNS": str(order.columns), "ASSAY_HISTORY": "off", "PYTHONUNBUFFERED": "1"},
+        "limit_s": order.limit_s,
+        "unheard_s": UNHEARD_S,
+        "gpu": order.gpu,
+        "gpu_count": order.gpu_count if order.gpu else None,
+    }
+
+
+def verdict(ended: dict[str, Any], order: Order, where: str) -> Ended:
+    """Return how an order ended; a reason where the Assay there could not tell it."""
+    code, why, log = ended["code"], ended["why"], ended["log"]
+    reasons = {
+        "late": f"it was ended on {where} at its time limit"
+        + (f" of {format_span(order.limit_s)} (--time)" if order.limit_s else ""),
+        "unheard": f"it ended itself on {where}, as nobody had listened for {format_span(UNHEARD_S)}",
+        "asked": f"somebody else ended it on {where}",
+        "unkept": f"what watched over it on {where} was killed",
+    }
+    if why is not None:
+        return Ended(exit_code=Stopped.exit_code, reason=reasons.get(why, why))
+    if code < 0:
+        return Ended(exit_code=Stopped.exit_code, reason=f"Assay was killed on {where} (signal {-code})")
+    if not ended["answered"]:
+        said = f": {log}" if log else ""
+        return Ended(exit_code=MachineCannot.exit_code, reason=f"Assay could not start on {where}{said}")
+    return Ended(exit_code=code)
+
+
+def _begin(line: Line, order: Order, watcher: Watcher, frames: Frames) -> None:
+    """Take the order in there, with an environment made first where there is none, and follow it."""
+    key = key_of(order)
+    script = (
+        f'{PRELUDE}[ -f "$base/env/{key}/env" ] || exit {NO_ENVIRONMENT}\n. "$base/env/{key}/env"\n'
+        f'exec "$python" -P -m assay.hosts.remote.there.begin "$base" {key} {order.id}'
+    )
+    _tell(watcher, "waits", f"{order.name} goes to {line.where}")
+    said = _tried(line, script, order, frames)
+    if said is not None and said.code == NO_ENVIRONMENT:
+        _tell(watcher, "waits", f"{line.where} gets an environment for this version of Assay")
+        prepare(line, order)
+        said = _tried(line, script, order, frames)
+    if said is None or said.code == 0 or frames.begun:
+        return
+    if said.code == WRONG_GPU:
+        raise MachineCannot(f"--gpu-type {order.gpu} was asked for, and on {line.where} {_why(said)}.")
+    raise MachineCannot(f"The order could not be started on {line.where}: {_why(said)}.")
+
+
+def _tried(line: Line, script: str, order: Order, frames: Frames) -> Said | None:
+    """Begin, and once more where the line was lost before anything was heard; null where it was lost later."""
+    for left in reversed(range(TRIES)):
+        try:
+            return _listen(line, script, frames, bundle(order.files, job_of(order)))
+        except LineLost:
+            if frames.begun:
+                return None
+            if not left:
+                raise
+            time.sleep(FIRST_PAUSE_S)
+    raise AssertionError("the last try returns or raises")
+
+
+def _again(line: Line, order: Order, watcher: Watcher, frames: Frames) -> None:
+    """Follow from where we stopped, as soon as there is a line."""
+    _tell(watcher, "runs", f"the line to {line.where} was lost; the work there goes on, and the line is tried again")
+    deadline = time.monotonic() + GIVE_UP_S
+    pause_s = FIRST_PAUSE_S
+    while True:
+        before = dict(frames.at)
+        try:
+            said = _listen(line, _in_folder(order, "follow", frames.at["o"], frames.at["e"]), frames)
+        except LineLost:
+            if frames.at != before:
+                deadline, pause_s = time.monotonic() + GIVE_UP_S, FIRST_PAUSE_S
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if frames.ended is None:
+                raise MachineCannot(f"{order.name} is no longer on {line.where}: {_why(said)}.")
+            return
+        time.sleep(pause_s)
+        pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+
+def _listen(line: Line, script: str, frames: Frames, feed: Iterable[bytes] = ()) -> Said:
+    frames.cut()
+    return line.do(script, feed=feed, out=frames.take)
+
+
+def _in_folder(order: Order, module: str, *words: object) -> str:
+    """Return a script that runs one of `there`'s modules on the order's folder."""
+    rest = " ".join(map(str, words))
+    return (
+        f'{PRELUDE}d="$base/orders/{order.id}"\n[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
+        f'exec "$python" -P -m assay.hosts.remote.there.{module} "$d" {rest}'
+    )
+
+
+def _why(said: Said) -> str:
+    return in_words(last_line(said.err) or f"exit code {said.code}")
+
+
+def _tell(watcher: Watcher, state: str, what: str) -> None:
+    watcher.progress(Progress.model_validate({"state": state, "what": f"{what}."}))

@@ -1,0 +1,91 @@
+"""Takes an order in: unpacks what came with it, looks at the GPU, starts its keeper, and follows.
+
+Doing so again, after a line that was lost meanwhile, starts nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from assay.hosts.remote.there import folder as its
+from assay.hosts.remote.there import follow
+from assay.hosts.remote.there.settle import VERSION
+from assay.hosts.remote.there.unpacking import unpack
+
+
+def main(base: Path, key: str, order: str) -> int:
+    """Begin an order, or join it."""
+    environment = base / "env" / key
+    if (environment / VERSION).read_text() != sys.version:
+        (environment / its.ENV).unlink(missing_ok=True)
+        return its.NO_ENVIRONMENT
+    (environment / its.ENV).touch()
+    folder = base / "orders" / order
+    try:
+        if not folder.is_dir():
+            _take_in(folder, environment)
+        job = its.read(folder / its.JOB) or {}
+        if job["gpu"] is not None and (wrong := wrong_gpu(job["gpu"], job["gpu_count"])):
+            sys.stderr.write(wrong)
+            return its.WRONG_GPU
+        _start_once(folder)
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror or error}: {error.filename or folder}")
+        return 1
+    return follow.main(folder, 0, 0)
+
+
+def _take_in(folder: Path, environment: Path) -> None:
+    part = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        unpack(sys.stdin.buffer, part)
+        for name in ("nodes", "ranks", its.WORK):
+            (part / name).mkdir(exist_ok=True)
+        shutil.copy(environment / its.ENV, part / its.ENV)
+        part.rename(folder)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+        if not folder.is_dir():
+            raise
+
+
+def _start_once(folder: Path) -> None:
+    try:
+        (folder / "started").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    with (folder / its.LOG).open("ab") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-P", "-m", "assay.hosts.remote.there.keeper", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    its.write(folder / its.KEEPER, {"pid": keeper.pid, "started": its.started_at(keeper.pid)})
+
+
+def wrong_gpu(asked: str, count: int) -> str | None:
+    """Return what is here instead of the GPU that was asked for, as a clause; null when it is the one."""
+    from assay.hosts.gpu_types import will_do
+    from assay.machine.detect import detect
+
+    machine = detect()
+    names = [gpu.name for gpu in machine.gpus]
+    right = [name for name in names if will_do(asked, name)]
+    if len(right) == len(names) and len(right) >= count:
+        return None
+    if not names:
+        return "there is no GPU" + (f" ({machine.gpu_note})" if machine.gpu_note else "")
+    if len(right) == len(names):
+        return f"there {'is' if len(names) == 1 else 'are'} only {len(names)} {names[0]}"
+    return f"there is {', '.join(dict.fromkeys(names))}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
