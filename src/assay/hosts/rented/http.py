@@ -242,3 +242,13 @@ def _told_to_wait(headers: Mapping[str, str], now: datetime) -> float:
         except (TypeError, ValueError):
             wait = USUAL_WAIT_S
     return min(LONGEST_WAIT_S, max(0.1, wait)) if wait == wait else USUAL_WAIT_S  # noqa: PLR0124 - not a number
+
+
+def rows(found: object) -> list[dict[str, Any]]:
+    """Return the objects of a list in an answer; none where it is no list."""
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def table(found: object) -> dict[str, Any]:
+    """Return an object in an answer; an empty one where it is none."""
+    return found if isinstance(found, dict) else {}
