@@ -1,6 +1,6 @@
 """A host that rents out machines which are this one: what it has stands in a file, what it did in another.
 
-``MOON_FOLDER`` names a folder with ``offers.json``; ``MOON_KEY`` is its credential. After `entry_point` it stands behind
+``MOON_FOLDER`` names a folder with ``offers.json``; ``MOON_KEY`` is its credential. After `entry_point` it is behind
 ``--on moon``, in other processes too.
 """
 

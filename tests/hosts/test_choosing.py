@@ -112,6 +112,8 @@ def test_each_reason_is_said_in_words() -> None:
     assert why(offer(gpu="T4")) == "it is no L4"
     assert why(offer(gpu="H100"), gpu="H100-SXM") == "its H100 may be another than the H100-SXM that is asked for"
     assert why(offer(gpu_count=8)) == "it has 8 GPUs, not 1"
+    assert why(offer(region="north"), place="south") == "it is in north, not south"
+    assert why(offer(region="north"), place="north") is None
     assert why(offer(free_nodes=0)) == "none is free now"
     assert why(offer(None)) == "its price is not known"
     assert why(offer(longest_s=120)) == "one is lent for 2 min 0 s at most, and 6 min 0 s are expected"

@@ -134,7 +134,9 @@ def command(words: Sequence[str], kind: Kind, folder: Path) -> list[str]:
     """Return the command line of one machine's process."""
     best, asked = kind.choice.best, label(kind)
     assert best is not None  # noqa: S101 - only kinds that were chosen have a process
-    mine = ["--on", best.offer.host, "--gpu-type", asked, "--output-dir", str(folder / asked.replace(":", "x"))]
+    place = kind.choice.need.place
+    on = best.offer.host if place is None else f"{best.offer.host}:{place}"
+    mine = ["--on", on, "--gpu-type", asked, "--output-dir", str(folder / asked.replace(":", "x"))]
     purse = kind.choice.need.max_cost_usd
     if purse is not None:
         mine += ["--max-cost", f"{math.floor(purse * 1e6) / 1e6:f}"]

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     """Sends the verb to a host with these changes of its order; returns the exit code."""
 
 
-def sent(ctx: click.Context, given: Mapping[str, Any], on: str, carry: Carry, said: Sequence[click.Parameter]) -> int:
+def sent(
+    ctx: click.Context,
+    given: Mapping[str, Any],
+    *,
+    on: str,
+    place: str | None,
+    carry: Carry,
+    said: Sequence[click.Parameter],
+) -> int:
     """Return the exit code of a verb whose machine, or machines, had to be rented first.
 
     ``said`` are the options about machines elsewhere that stood on the command line.
@@ -35,7 +43,7 @@ def sent(ctx: click.Context, given: Mapping[str, Any], on: str, carry: Carry, sa
 
     names = auto.renting() if on == auto.AUTO else (on,)
     verb = " ".join(ctx.command_path.split()[1:])
-    found = wanted(verb, given, names, datetime.now(UTC))
+    found = wanted(verb, given, names, datetime.now(UTC), place)
     _understood(said, tuple(found.looks.values()), on)
     if given.get("dry_run"):
         return _shown(found, as_json=bool(given.get("as_json")))

@@ -90,7 +90,9 @@ def kinds_in(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tup
     return found
 
 
-def wanted(verb: str, given: Mapping[str, Any], names: Sequence[str], now: datetime) -> Wanted:
+def wanted(
+    verb: str, given: Mapping[str, Any], names: Sequence[str], now: datetime, place: str | None = None
+) -> Wanted:
     """Return what a command line wants rented from some hosts, all decided; nothing is asked for but prices."""
     rentals, left_usd = _month(now)
     looks = {each.name: each for each in auto.look(names, rentals)}
@@ -98,6 +100,7 @@ def wanted(verb: str, given: Mapping[str, Any], names: Sequence[str], now: datet
     time = expecting.expected(verb, given)
     found = Wanted(verb, (), time, looks, given.get("max_cost"), left_usd)
     need = Need(
+        place=place,
         run_s=time.run_s,
         subjects=expecting.subjects(verb, given),
         limit_s=given.get("time"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,12 +66,10 @@ def renting() -> tuple[str, ...]:
 
 def _loaded(name: str) -> Host | str:
     """Return a host, or why it cannot be loaded."""
-    module, _, attribute = registry.known()[name].partition(":")
     try:
-        host: Host = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        return f"it cannot be loaded here: {error}"
-    return host
+        return registry.load(name)
+    except MachineCannot as error:
+        return _clause(error)
 
 
 def _looked_at(name: str) -> Look:

@@ -39,6 +39,7 @@ class Need(Value):
 
     gpu: str | None = Field(default=None, description="A type or a family as Assay writes it; null: any.")
     gpu_count: int = Field(default=1, ge=1)
+    place: str | None = Field(default=None, description="A region, or a machine's name at its host; null: any.")
     run_s: float = Field(gt=0, description="Expected, once the machine is set up.")
     subjects: tuple[str, ...] = Field(default=(), description="Workloads, for what cannot work on which GPU.")
     limit_s: float | None = Field(
@@ -137,6 +138,8 @@ def _not_the_kind(need: Need, offer: Offer) -> str | None:
         return f"it is no {need.gpu}"
     if offer.gpu_count is not None and offer.gpu_count != need.gpu_count:
         return f"it has {offer.gpu_count} GPU{'' if offer.gpu_count == 1 else 's'}, not {need.gpu_count}"
+    if need.place not in {None, offer.name, offer.region}:
+        return f"it is not {need.place}" if offer.region is None else f"it is in {offer.region}, not {need.place}"
     return cannot(offer.gpu, need.subjects)
 
 
