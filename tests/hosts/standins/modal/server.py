@@ -55,6 +55,7 @@ class ModalStandIn:
         self.capacity = True
         self.image_fails: str | None = None
         self.keys_honoured = True
+        self.at_once = 0
         self.on_create: Callable[[Sandbox], None] = lambda sandbox: None
         self._by_key: dict[str, Any] = {}
         self._transports: set[Any] = set()
@@ -206,6 +207,7 @@ class _Service:
             timeout_s=asked.timeout_secs,
             scheduled=self.modal.capacity,
         )
+        self.modal.at_once = max(self.modal.at_once, len(all_of_them.running()))
         self.modal.on_create(sandbox)
         return api_pb2.SandboxCreateResponse(sandbox_id=sandbox.id)
 
