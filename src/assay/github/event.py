@@ -31,7 +31,7 @@ class Change(Value):
     """A pull request: its number, and the commit that it stood at."""
 
     number: int = Field(ge=1)
-    commit: str = Field(pattern=rf"^{SHA}\Z")
+    commit: str = Field(pattern=rf"^{SHA}$")
     repository: str | None = Field(description="Where its branch is; null: that repository is gone.")
     branch: str | None = Field(description="Null where its name is unusual.")
     open: bool

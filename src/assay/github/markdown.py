@@ -1,7 +1,7 @@
 """Text of others in Markdown: shown as it is, and never as a link, a mention, a picture or a heading.
 
-Only code is shown literally everywhere on GitHub, so that every word from outside stands in code: in spans or in
-blocks of its own. What is left of it is printable and of this world: marks that turn text around or have no width are gone.
+Only code is shown literally everywhere on GitHub, so that every word from outside stands in code. What is left
+of it is printable and of this world: marks that turn text around or have no width are gone.
 """
 
 from __future__ import annotations

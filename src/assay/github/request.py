@@ -41,7 +41,7 @@ class Request(Value):
 
     gpu_types: tuple[str, ...] = Field(min_length=1)
     repository: str = Field(description="Where the commit is: this repository, or a fork.")
-    commit: str = Field(pattern=rf"^{SHA}\Z")
+    commit: str = Field(pattern=rf"^{SHA}$")
     branch: str | None = Field(description="Of this repository, where new thresholds belong; null: nowhere.")
     pull_request: int | None = Field(description="Where the results are told; null: nowhere.")
     create_pr: bool
