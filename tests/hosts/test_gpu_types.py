@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
 from assay.hosts import prices
+from assay.hosts.choosing import Need, candidate, usd
 from assay.hosts.gpu_types import FAMILIES, TYPES, asked_for, cannot, kind_of, types_of, will_do
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 SPELLINGS = [(text, each.name) for each in TYPES for text in (each.name, *each.spellings)]
 
 
@@ -91,10 +96,25 @@ def test_flash_attention_is_refused_where_it_cannot_work_and_nowhere_else() -> N
 
 def test_the_snapshot_names_kinds_as_assay_does_and_dates_its_prices() -> None:
     for host, found in prices.snapshot().items():
-        for kind, usd in found.usd_per_hour.items():
+        for kind, price in found.usd_per_hour.items():
             assert kind_of(kind) == kind
-            assert usd > 0
+            assert price > 0
         assert {offer.priced_on for offer in prices.listed(host)} == {found.priced_on}
     assert prices.usd_per_hour("modal", "L4") == (0.80, "2026-06")
     assert prices.usd_per_hour("lambda", "T4") is None
     assert prices.listed("moon") == ()
+
+
+def test_the_documents_table_is_the_snapshot() -> None:
+    rows = re.findall(r"^\| ([A-Z]\S*) \| ([\d–].*) \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    told = {
+        (host, kind, cell)
+        for kind, cells in rows
+        for host, cell in zip(prices.snapshot(), cells.split(" | "), strict=True)
+        if cell != "–"
+    }
+    assert told == {
+        (host, offer.gpu, f"{offer.usd_per_hour:.2f} ({usd(candidate(Need(run_s=240), offer).cost_usd or 0.0)})")
+        for host in prices.snapshot()
+        for offer in prices.listed(host)
+    }
