@@ -187,7 +187,7 @@ def test_a_signal_while_a_machine_is_waited_for_takes_it_back(
     monkeypatch.setattr(Talk, "result", noted)
 
     def stop() -> None:
-        eventually(lambda: modal_stand_in.launched(NAME))
+        eventually(lambda: "SandboxGetTaskId" in modal_stand_in.calls)
 
         def raised() -> None:
             raise Stopped("Stopped by SIGINT")

@@ -117,8 +117,10 @@ class ModalProvider:
         within_s = self._launch_within_s + 2 * self._answer_within_s
         try:
             number = self._asked(create, "when a sandbox was asked for", within_s=within_s)
-        except NoCapacity as error:
-            self._taken_back(wish.name, error)
+        except Unanswered:
+            raise
+        except MachineCannot as error:
+            self._nothing_made(wish.name, error)
             raise
         return _machine(number, tags)
 
@@ -173,10 +175,20 @@ class ModalProvider:
             return ()
         return await _listed(app, MADE_BY)
 
-    def _taken_back(self, name: str, error: NoCapacity) -> None:
-        """See that the SDK has taken back a sandbox that got no machine; it says nothing when it could not."""
-        if any(machine.name == name for machine in self.ours()):
-            raise Unanswered(f"{str(error).rstrip('.')}, and the sandbox still waits for one") from error
+    def _nothing_made(self, name: str, error: MachineCannot) -> None:
+        """See that a refusal has left nothing: the SDK asks several times, and an earlier request may have been heard.
+
+        Raises:
+            Unanswered: There is a sandbox, or it is not told.
+        """
+        try:
+            made = any(machine.name == name for machine in self.ours())
+        except Unanswered:
+            raise
+        except MachineCannot:
+            return
+        if made:
+            raise Unanswered(f"{str(error).rstrip('.')}; yet there is a sandbox of that name") from error
 
     def _asked(
         self, make: Callable[[], Coroutine[object, object, T]], doing: str, *, within_s: float | None = None
