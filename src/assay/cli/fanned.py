@@ -102,7 +102,7 @@ def _row(leg: Leg) -> tuple[Cell, ...]:
     return (
         leg.asked if leg.gpu in {None, leg.asked} else f"{leg.asked} ({leg.gpu})",
         leg.host,
-        None if leg.usd_per_hour is None else usd(leg.usd_per_hour),
+        None if leg.usd_per_hour is None else f"${leg.usd_per_hour:.2f}",
         None if leg.host is None else leg.priced_on or "now",
         leg.state,
         leg.exit_code,

@@ -23,13 +23,14 @@ import click
 from assay.cli.ordering import inner_words
 from assay.core.errors import EXIT_DEFECT, BadInput, MachineCannot, Stopped
 from assay.core.stopping import stop_on_signals
-from assay.hosts.fan_out import FanOut, Leg
+from assay.hosts.fan_out import FOLDER_VARIABLE, FanOut, Leg, noted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from assay.cli.renting_plan import Kind, Wanted
+    from assay.hosts.base import Offer
 
 OURS = frozenset({"on", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
 """What each machine's process is told anew; all other words it gets as they were given."""
@@ -76,7 +77,7 @@ def fan_out(ctx: click.Context, given: Mapping[str, Any], found: Wanted) -> int:
         try:
             for kind, leg in zip(found.kinds, legs, strict=True):
                 if leg.state == "waits":
-                    running.append(start(leg, command(words, kind, folder), folder))
+                    running.append(start(leg, command(words, kind, given["on"], folder), folder))
             stopped = wait(running)
         finally:
             end(running)
@@ -110,18 +111,19 @@ def leg_of(kind: Kind) -> Leg:
             return Leg(asked=asked, state="refused", reason=kind.refused)
         why = f"none can be rented from here: {kind.why_none}"
         return Leg(asked=asked, state="failed", reason=why, exit_code=MachineCannot.exit_code)
-    offer = best.offer
-    return Leg(
-        asked=asked,
-        gpu=offer.gpu,
-        host=offer.host,
-        offer=offer.name,
-        usd_per_hour=offer.usd_per_hour,
-        priced_on=offer.priced_on,
-        expected_usd=best.cost_usd,
-        most_usd=best.most_usd,
-        folder=asked.replace(":", "x"),
-    )
+    leg = Leg(asked=asked, expected_usd=best.cost_usd, most_usd=best.most_usd, folder=asked.replace(":", "x"))
+    return leg.model_copy(update=of_offer(best.offer))
+
+
+def of_offer(offer: Offer) -> dict[str, str | float | None]:
+    """Return what is kept of the offer that is taken for a kind of GPU."""
+    return {
+        "gpu": offer.gpu,
+        "host": offer.host,
+        "offer": offer.name,
+        "usd_per_hour": offer.usd_per_hour,
+        "priced_on": offer.priced_on,
+    }
 
 
 def label(kind: Kind) -> str:
@@ -130,12 +132,9 @@ def label(kind: Kind) -> str:
     return f"{kind.asked}" if count == 1 else f"{kind.asked}:{count}"
 
 
-def command(words: Sequence[str], kind: Kind, folder: Path) -> list[str]:
+def command(words: Sequence[str], kind: Kind, on: str, folder: Path) -> list[str]:
     """Return the command line of one machine's process."""
-    best, asked = kind.choice.best, label(kind)
-    assert best is not None  # noqa: S101 - only kinds that were chosen have a process
-    place = kind.choice.need.place
-    on = best.offer.host if place is None else f"{best.offer.host}:{place}"
+    asked = label(kind)
     mine = ["--on", on, "--gpu-type", asked, "--output-dir", str(folder / asked.replace(":", "x"))]
     purse = kind.choice.need.max_cost_usd
     if purse is not None:
@@ -154,6 +153,7 @@ def start(leg: Leg, words: Sequence[str], folder: Path) -> Running:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.PIPE,
+            env={**os.environ, FOLDER_VARIABLE: str(place)},
             start_new_session=True,
         )
     said: list[str] = []
@@ -202,12 +202,14 @@ def after(each: Running, folder: Path) -> Leg:
     from assay.store.runs import run_paths
 
     code = each.process.returncode
-    runs = run_paths(folder / (each.leg.folder or each.leg.asked))
+    place = folder / (each.leg.folder or each.leg.asked)
+    runs, taken = run_paths(place), noted(place)
     if code < 0 or (code == 0 and not runs):
         code = Stopped.exit_code if code < 0 else EXIT_DEFECT
     failed = code not in {0, 1} or not runs
     why = each.said[0] if each.said else f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
-    return each.leg.model_copy(
+    leg = each.leg if taken is None else each.leg.model_copy(update=of_offer(taken))
+    return leg.model_copy(
         update={
             "state": "failed" if failed else "done",
             "exit_code": code,

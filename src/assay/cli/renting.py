@@ -98,6 +98,7 @@ def nothing(kind: Kind, found: Wanted) -> str:
 
 def _one(found: Wanted, kind: Kind, carry: Carry) -> int:
     """Rent one machine, of the next offer where nobody has the best one free after all."""
+    from assay.hosts.fan_out import note
     from assay.hosts.rented.provider import NoCapacity
 
     refuse_nothing(found)
@@ -107,6 +108,7 @@ def _one(found: Wanted, kind: Kind, carry: Carry) -> int:
         if host is None:
             continue
         click.echo(told(candidate), err=True)
+        note(candidate.offer)
         try:
             return carry(host, changes(candidate, kind))
         except NoCapacity as error:
@@ -117,13 +119,13 @@ def _one(found: Wanted, kind: Kind, carry: Carry) -> int:
 
 def told(candidate: Candidate) -> str:
     """Say what is being rented, at which price, and what it may come to."""
-    from assay.cli.renting_page import priced
+    from assay.cli.renting_page import hourly, priced
     from assay.core.units import format_span
     from assay.hosts.choosing import usd
 
     offer = candidate.offer
     return (
-        f"Renting {offer.host} {offer.name} at {usd(offer.usd_per_hour or 0.0)} an hour ({priced(offer)}): about "
+        f"Renting {offer.host} {offer.name} at {hourly(offer)} an hour ({priced(offer)}): about "
         f"{usd(candidate.cost_usd or 0.0)}; ended after {format_span(candidate.limit_s or 0.0)} at the latest, "
         f"{usd(candidate.most_usd or 0.0)} at most."
     )

@@ -36,7 +36,7 @@ COLUMNS = (
 
 def page(wanted: Wanted) -> Page:
     """Return what a dry run shows."""
-    sections = [Section(title=label(each), elements=_elements(each)) for each in wanted.kinds]
+    sections = [Section(title=label(each), elements=_elements(wanted, each)) for each in wanted.kinds]
     return Page(
         title=f"assay {wanted.verb}: what would be rented",
         lead=" ".join(headline(each) for each in wanted.kinds),
@@ -59,7 +59,7 @@ def headline(kind: Kind) -> str:
     offer = best.offer
     return (
         f"{label(kind)}: {offer.host} {offer.name}, {usd(best.cost_usd or 0.0)} for about "
-        f"{format_span(best.expected_s)} at {usd(offer.usd_per_hour or 0.0)} an hour ({priced(offer)})."
+        f"{format_span(best.expected_s)} at {hourly(offer)} an hour ({priced(offer)})."
     )
 
 
@@ -68,7 +68,12 @@ def priced(offer: Offer) -> str:
     return "now" if offer.priced_on is None else f"listed {offer.priced_on}"
 
 
-def _elements(kind: Kind) -> tuple[Table | Text, ...]:
+def hourly(offer: Offer) -> str | None:
+    """Write a price by the hour; null where it is not known."""
+    return None if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f}"
+
+
+def _elements(wanted: Wanted, kind: Kind) -> tuple[Table | Text, ...]:
     if kind.refused is not None:
         return (Text(text=f"refused: {kind.refused}. Nothing is rented for it.", tone="bad"),)
     found = [each for each in kind.choice.candidates if concerns(kind, each.offer)]
@@ -81,7 +86,7 @@ def _elements(kind: Kind) -> tuple[Table | Text, ...]:
             columns=tuple(
                 Column(title=title, numeric=title not in {"host", "machine", "GPU", "verdict"}) for title in COLUMNS
             ),
-            rows=tuple(_row(kind, each) for each in found),
+            rows=tuple(_row(wanted, kind, each) for each in found),
             tones=tuple(tones),
         ),
     )
@@ -94,20 +99,28 @@ def concerns(kind: Kind, offer: Offer) -> bool:
     return same and offer.gpu_count in {None, need.gpu_count}
 
 
-def _row(kind: Kind, each: Candidate) -> tuple[Cell, ...]:
+def _row(wanted: Wanted, kind: Kind, each: Candidate) -> tuple[Cell, ...]:
     offer = each.offer
     return (
         offer.host,
         offer.name if offer.region is None else f"{offer.name} ({offer.region})",
         offer.gpu if (offer.gpu_count or 1) == 1 else f"{offer.gpu_count} × {offer.gpu}",
-        None if offer.usd_per_hour is None else usd(offer.usd_per_hour),
+        hourly(offer),
         offer.priced_on or "now",
         None if offer.ready_s is None else format_span(offer.ready_s),
         format_span(each.expected_s),
         None if each.cost_usd is None else usd(each.cost_usd),
         None if each.most_usd is None else usd(each.most_usd),
-        "taken" if each == kind.choice.best else each.why_not or "would do",
+        _verdict(wanted, kind, each),
     )
+
+
+def _verdict(wanted: Wanted, kind: Kind, each: Candidate) -> str:
+    if each == kind.choice.best:
+        return "taken"
+    if each.why_not is not None and each.why_not == wanted.shut.get(each.offer.host):
+        return "cannot be asked from here: see below"
+    return each.why_not or "would do"
 
 
 def _tone(kind: Kind, each: Candidate) -> Tone:

@@ -2,7 +2,7 @@
 
 FAN-OUT/
   fan-out.json     what was asked for, and how each kind of GPU got on
-  L4/              what that machine left: its run folder, the order's files, ``leg.out``, ``leg.err``
+  L4/              what that machine left: its run folder, the order's files, ``leg.out``, ``leg.err``, ``rented.json``
   A100-80GB/
   report.md        every kind of GPU, and what was measured side by side
   compare.json     the comparison, as `assay compare --json` has it
@@ -11,19 +11,25 @@ FAN-OUT/
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from assay.core.durable import replace_atomically
+from assay.core.durable import read_json, replace_atomically
 from assay.core.errors import EXIT_DEFECT, EXIT_DONE, BadInput, GateSaysNo, MachineCannot, Stopped
 from assay.core.values import SCHEMA_VERSION, Value
+from assay.hosts.base import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 FILE = "fan-out.json"
+RENTED = "rented.json"
+FOLDER_VARIABLE = "ASSAY_LEG_FOLDER"
+"""Names a machine's folder to the process that rents it."""
+
 COMPARISON = "compare.json"
 REPORT = "report.md"
 
@@ -67,6 +73,21 @@ class FanOut(Value):
     def write(self, folder: Path) -> None:
         """Write it, in one step."""
         replace_atomically(folder / FILE, self.model_dump_json(indent=2, by_alias=True).encode() + b"\n")
+
+
+def note(taken: Offer) -> None:
+    """Write down which offer is taken, where a fan-out wants to know; the last one counts."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        replace_atomically(Path(folder) / RENTED, taken.model_dump_json().encode())
+
+
+def noted(folder: Path) -> Offer | None:
+    """Return the offer that a machine's process has taken; null: it has not come so far."""
+    try:
+        return Offer.model_validate(read_json(folder / RENTED))
+    except (BadInput, ValidationError):
+        return None
 
 
 def worst(codes: Iterable[int]) -> int:
