@@ -16,6 +16,7 @@ BUILT_IN = {
     "modal": "assay.hosts.modal.host:HOST",
     "runpod": "assay.hosts.runpod:HOST",
     "slurm": "assay.hosts.slurm.host:HOST",
+    "ssh": "assay.hosts.ssh:HOST",
 }
 ENTRY_POINTS = "assay.hosts"
 LOCAL = "local"

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.errors import MachineCannot
 from assay.hosts.base import Shipped
 from assay.hosts.remote import work
 from assay.hosts.remote.ssh_line import SshLine
 from assay.store.runs import RunFolder
 from tests.hosts.ssh.ordering import QUICK, Listener, order_for
-from tests.running import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.hosts.ssh.server import Server
 

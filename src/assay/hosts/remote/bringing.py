@@ -53,7 +53,7 @@ def bring(line: Line, order: Order, script: str) -> tuple[Path, ...]:
             if said.code != 0:
                 raise MachineCannot(f"The run could not be fetched from {line.where}: {last_line(said.err)}.")
             try:
-                run = _read_through(archive, Path(scratch) / BROUGHT, json.loads(said.err)["work"], order)
+                run = _read_through(archive, Path(scratch) / BROUGHT, json.loads(said.err)["start"], order)
             except NOT_A_RUN as error:
                 raise MachineCannot(_kept(archive, order, line.where, error)) from error
             place = _set(run, parent)
@@ -69,7 +69,7 @@ def _into(file: IO[bytes]) -> Callable[[bytes], None]:
     return write
 
 
-def _read_through(archive: Path, scratch: Path, work: str, order: Order) -> Path:
+def _read_through(archive: Path, scratch: Path, start: str, order: Order) -> Path:
     """Unpack a run and read all of it that is read later; return its folder."""
     with archive.open("rb") as file:
         unpack(file, scratch)
@@ -91,7 +91,7 @@ def _read_through(archive: Path, scratch: Path, work: str, order: Order) -> Path
             Findings.model_validate(read_json(run / "findings.json"))
         except ValidationError as error:
             raise BadInput(f"findings.json is not what this version of Assay writes: {first_problem(error)}") from None
-    if folder.plan.cwd == work:
+    if folder.plan.cwd == start:
         start_in(folder, order.cwd)
     return run
 

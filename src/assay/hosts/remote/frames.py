@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.hosts.remote.there.folder import WORK
+from assay.hosts.remote.parcel import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,13 +93,13 @@ class Lines:
 
 def pairs(order: Order, folder: str) -> tuple[tuple[bytes, bytes], ...]:
     """Return what stands there for what here: the folder of runs, whole and from the working folder; that itself."""
-    runs = runs_there(order.id)
+    start, runs = f"{folder}/{start_of(order.files)}", runs_there(order.id)
     here = Path(order.output_dir)
     short = here.relative_to(order.cwd) if here.is_relative_to(order.cwd) and order.cwd != "/" else here
     prefix = b"" if str(short) == "." else os.fsencode(short) + b"/"
     return (
-        (os.fsencode(f"{folder}/{WORK}/{runs}"), os.fsencode(here)),
+        (os.fsencode(f"{start}/{runs}"), os.fsencode(here)),
         (os.fsencode(f"{runs}/"), prefix),
         (os.fsencode(runs), os.fsencode(short)),
-        (os.fsencode(f"{folder}/{WORK}"), os.fsencode(order.cwd)),
+        (os.fsencode(start), os.fsencode(order.cwd)),
     )

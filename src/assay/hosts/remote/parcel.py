@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import posixpath
 import re
 import tarfile
 import tempfile
@@ -14,7 +15,7 @@ from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import assay
@@ -97,6 +98,12 @@ def _installed() -> tuple[list[str], str]:
     return needs, found.metadata["Requires-Python"] or ">=3.11"
 
 
+def start_of(files: tuple[Shipped, ...]) -> str:
+    """Return the folder that the work starts in, from the order's: so deep that no file is above the order's own."""
+    above = max((PurePosixPath(posixpath.normpath(each.there)).parts.count("..") for each in files), default=0)
+    return "/".join((WORK, *("here" for _ in range(above))))
+
+
 def bundle(files: tuple[Shipped, ...], job: dict[str, Any]) -> Iterator[bytes]:
     """Yield a tar with an order's words and files, as it is unpacked into the order's folder.
 
@@ -111,7 +118,8 @@ def bundle(files: tuple[Shipped, ...], job: dict[str, Any]) -> Iterator[bytes]:
             archive.addfile(entry, io.BytesIO(text))
             for each in files:
                 try:
-                    archive.add(each.here, arcname=f"{WORK}/{each.there}", filter=_worth)
+                    place = posixpath.normpath(f"{start_of(files)}/{each.there}")
+                    archive.add(each.here, arcname=place, filter=_worth)
                 except OSError as error:
                     raise MachineCannot(f"{each.here} cannot be sent: {error.strerror or error}.") from error
         buffer.seek(0)

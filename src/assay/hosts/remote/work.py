@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import MachineCannot, Stopped
 from assay.core.units import format_span
 from assay.hosts.base import Ended, Progress
 from assay.hosts.remote.bringing import bring
 from assay.hosts.remote.environment import PRELUDE, in_words, key_of, last_line, prepare
-from assay.hosts.remote.frames import Frames
+from assay.hosts.remote.frames import Frames, runs_there
 from assay.hosts.remote.line import LineLost
-from assay.hosts.remote.parcel import bundle
+from assay.hosts.remote.parcel import bundle, start_of
 from assay.hosts.remote.there.folder import NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
+from assay.hosts.traces import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
     from typing import Any
 
     from assay.hosts.base import Order, Watcher
@@ -54,6 +56,10 @@ def run(line: Line, order: Order, watcher: Watcher) -> Ended:
         MachineCannot: The GPU there is not the one asked for, no environment can be had, the disk is full.
         LineLost: The machine did not answer for so long that it was given up; what runs there ends by itself.
     """
+    folder = Path(order.folder)
+    with friendly_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_atomically(folder / ORDER, order.model_dump_json(indent=1).encode())
     frames = Frames(order, watcher)
     try:
         _begin(line, order, watcher, frames)
@@ -107,6 +113,8 @@ def job_of(order: Order) -> dict[str, Any]:
     """Return what the keeper there is told; nothing in it is secret."""
     return {
         "words": list(order.words),
+        "start": start_of(order.files),
+        "resumes": next((word for word in order.words if word.startswith(f"{runs_there(order.id)}/")), None),
         "environment": {"COLUMNS": str(order.columns), "ASSAY_HISTORY": "off", "PYTHONUNBUFFERED": "1"},
         "limit_s": order.limit_s,
         "unheard_s": UNHEARD_S,

@@ -5,6 +5,7 @@ Doing so again, after a line that was lost meanwhile, starts nothing twice.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -43,14 +44,22 @@ def _take_in(folder: Path, environment: Path) -> None:
     part = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         unpack(sys.stdin.buffer, part)
-        for name in ("nodes", "ranks", its.WORK):
-            (part / name).mkdir(exist_ok=True)
+        job = its.read(part / its.JOB) or {}
+        for name in ("nodes", "ranks", job["start"]):
+            (part / name).mkdir(parents=True, exist_ok=True)
+        if job["resumes"] is not None:
+            _start_here(part / job["start"] / job["resumes"] / "plan.json", folder / job["start"])
         shutil.copy(environment / its.ENV, part / its.ENV)
         part.rename(folder)
     except OSError:
         shutil.rmtree(part, ignore_errors=True)
         if not folder.is_dir():
             raise
+
+
+def _start_here(plan: Path, start: Path) -> None:
+    """Have a run that goes on start from the folder where its files are now."""
+    its.write(plan, {**json.loads(plan.read_text()), "cwd": str(start)})
 
 
 def _start_once(folder: Path) -> None:

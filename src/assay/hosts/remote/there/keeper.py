@@ -33,7 +33,7 @@ def main(folder: Path) -> int:
     with (folder / its.LOG).open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "assay.cli.inside", *job["words"]],
-            cwd=folder / its.WORK,
+            cwd=folder / job["start"],
             env={**os.environ, **job["environment"], its.FOLDER_VARIABLE: str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -26,7 +26,8 @@ def main(folder: Path) -> int:
         for path in sorted(run.rglob("*")):
             if path.is_file() and not path.is_symlink() and path.name != ".lock":
                 archive.add(path, arcname=str(Path(run.name) / path.relative_to(run)), recursive=False)
-    sys.stderr.write(json.dumps({"work": str(folder / its.WORK)}))
+    start = (its.read(folder / its.JOB) or {})["start"]
+    sys.stderr.write(json.dumps({"start": str(folder / start)}))
     return 0
 
 
