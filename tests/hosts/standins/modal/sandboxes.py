@@ -110,7 +110,7 @@ class Sandbox:
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
             "TMPDIR": str(self.folder / "tmp"),
-            _MARK: self.id,
+            _MARK: str(self.folder),
             **self.environment,
         }
 
@@ -120,13 +120,13 @@ class Sandbox:
             self.status = status
         for program in self.programs.values():
             program.kill()
-        for pid in _marked(self.id):
+        for pid in _marked(self.folder):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _marked(sandbox: str) -> list[int]:
-    wanted = f"{_MARK}={sandbox}".encode()
+def _marked(folder: Path) -> list[int]:
+    wanted = f"{_MARK}={folder}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

@@ -111,7 +111,7 @@ def planned(seed: int, modal: ModalStandIn) -> Schedule:
     modal.keys_honoured = dice.random() < 0.5
     for call in dice.sample(CALLS, 3):
         modal.fail(call, *[_fault(dice)] * dice.choice([1, 1, 2, ALL_TRIES]))
-    creates = [_fault(dice)] * dice.choice([0, 1, ALL_TRIES, 2 * ALL_TRIES])
+    creates = [_fault(dice)] * dice.choice([0, 1, ALL_TRIES])
     modal.fail("SandboxCreate", *creates)
     modal.fail("TaskExecStdioRead", *[_fault(dice)] * dice.choice([0, 1, 3]))
     modal.fail("TaskExecStart", *[_fault(dice)] * dice.choice([0, 1]))
