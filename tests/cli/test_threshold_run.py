@@ -133,8 +133,9 @@ def test_a_gate_that_says_no_exits_1_and_writes_nothing(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--provider", "modal", "--gpu", "T4"), 3, "No host 'modal' is installed here"),
-        (("--on", "runpod"), 3, "No host 'runpod' is installed here"),
+        (("--provider", "runpod", "--gpu", "L4"), 3, "RUNPOD_API_KEY is not set"),
+        (("--provider", "runpod", "--on", "slurm"), 2, "the older name of --on"),
+        (("--on", "runpod"), 3, "RUNPOD_API_KEY is not set"),
         (("--gpu", "T4"), 2, "nothing is rented here"),
         (("--safety-margin", "1.0"), 2, "above 1"),
         (("--decide-on", "span"), 2, "is for GPUs"),
