@@ -7,14 +7,18 @@ and not by the file.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from assay.core.durable import read_json
 from assay.core.errors import BadInput
 from assay.experiments.threshold import saved
 from assay.experiments.threshold.answers import answer
+from assay.experiments.threshold.form import Results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
     from assay.core.values import Scalar
     from assay.experiments.threshold.answers import Answer
-    from assay.experiments.threshold.form import Results, Row
+    from assay.experiments.threshold.form import Row
     from assay.experiments.threshold.spec import Wanted
 
 LARGEST_BYTES = 16 * 2**20
@@ -64,10 +68,11 @@ def checked(file: Path, thresholds: Sequence[Wanted]) -> Measured:
     for place, value in _leaves(content, ()):
         if problem := _problem(value):
             raise BadInput(f"{file}: {'.'.join(place)[:200]} {problem}.")
+    with contextlib.suppress(ValidationError):  # which the reader tells in words
+        _sane(Results.model_validate(content), file)
     found = saved.read(file)
     if found.results is None:
         raise BadInput(f"{file} is of the older tool and has no intervals: no pull request rests on it.")
-    _sane(found.results, file)
     _of_ours(found.results, {each.key: each for each in thresholds}, file)
     answers = tuple(answer(judged, found.decide_on) for judged in found.judged(None, found.decide_on))
     return Measured(found.results, answers)
