@@ -34,11 +34,12 @@ def command(as_json: bool) -> int:
         click.echo(f"{machine.outcome}: {machine.provider} {machine.machine} ({machine.reason})")
     if not reaped and not machines and not as_json:
         click.echo("Nothing was left behind.")
-    return 4 if any(each.outcome in {"failed", "broken"} for each in (*reaped, *machines)) else 0
+    outcomes = {each.outcome for each in reaped} | {each.outcome for each in machines}
+    return 4 if outcomes & {"failed", "broken"} else 0
 
 
 def _machines() -> list[ReapedMachine]:
-    """End what is rented and nobody looks after; where nothing ever was, and no provider can be asked, this is quick."""
+    """End what is rented and nobody looks after; quick where nothing is and no provider can be asked."""
     from datetime import UTC, datetime
 
     from assay.hosts.rented.book import Book

@@ -87,11 +87,19 @@ class Lambda:
         answer = self._asked("its instance types", "GET", "/instance-types")
         return tuple(offer for each in table(answer.part("data")).values() for offer in _offers(table(each)))
 
+    def prepare(self, wish: Wish) -> None:
+        """Register the rental's key, if it is not there already."""
+        answer = self._asked("its list of keys", "GET", "/ssh-keys")
+        if any(key.get("name") == wish.name for key in rows(answer.part("data"))):
+            return
+        made = self._api.ask("POST", "/ssh-keys", content={"name": wish.name, "public_key": wish.public_key or ""})
+        if not made.ok:
+            raise self._refusal(made)
+
     def launch(self, wish: Wish) -> Machine:
-        """Register the rental's key, if it is not there already, and ask for an instance, once."""
+        """Ask for an instance, once."""
         if wish.image != self.default_image:
             raise BadInput("--image means nothing to Lambda: its machines come with Lambda Stack.")
-        self._register(wish)
         body = {
             "region_name": wish.offer.region,
             "instance_type_name": wish.offer.name,
@@ -157,14 +165,6 @@ class Lambda:
                 gone = self._api.ask("DELETE", f"/ssh-keys/{key.get('id')}")
                 if not gone.ok and gone.status != 404:
                     raise MachineCannot(self._api.refused("to remove a key", gone))
-
-    def _register(self, wish: Wish) -> None:
-        answer = self._asked("its list of keys", "GET", "/ssh-keys")
-        if any(key.get("name") == wish.name for key in rows(answer.part("data"))):
-            return
-        made = self._api.ask("POST", "/ssh-keys", content={"name": wish.name, "public_key": wish.public_key or ""})
-        if not made.ok:
-            raise self._refusal(made)
 
     def _asked(self, what: str, method: str, path: str) -> Answer:
         answer = self._api.ask(method, path)

@@ -25,6 +25,9 @@ def ask_for(desk: Desk, order: str, wish: Wish) -> Machine:
         NoCapacity: There is none; nothing was made.
         MachineCannot: Refused, or silent: in that case something may have been made.
     """
+    prepare = getattr(desk.provider, "prepare", None)
+    if callable(prepare):
+        desk.heard(lambda: prepare(wish))
     why = ""
     for _ in range(desk.pace.launches):
         desk.note("asked", order, name=wish.name, usd_per_hour=wish.offer.usd_per_hour)

@@ -9,14 +9,13 @@ release  whatever bears the order's name is ended, and seen gone
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from assay.core import leases
 from assay.core.errors import MachineCannot, Stopped
 from assay.hosts.base import NAME_PREFIX, Loan, Progress
 from assay.hosts.remote.line import LineLost
-from assay.hosts.rented import budget, keys, names, offering
+from assay.hosts.rented import affording, budget, keys, names, offering
 from assay.hosts.rented.asking import ask_for
 from assay.hosts.rented.book import Book
 from assay.hosts.rented.clock import SystemClock
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from assay.hosts.remote.line import Line
     from assay.hosts.rented.clock import Clock
     from assay.hosts.rented.provider import Machine, Provider
-
-UNDO = "assay.hosts.rented.undo:end"
 
 
 class Work(Protocol):
@@ -101,10 +98,10 @@ class RentedHost:
     def script(self, order: Order) -> str:
         """Return what would be rented, for how much and until when; nothing is."""
         offer = offering.candidates(self.name, self.offers(), order)[0]
-        seconds = self._limit_s(order, offer)
+        seconds = affording.limit_s(self.desk, order, offer)
         price = "a price that is not told" if offer.usd_per_hour is None else f"${offer.usd_per_hour:.2f} an hour"
         most = "" if offer.usd_per_hour is None else f", at most ${budget.at_most_usd(offer.usd_per_hour, seconds):.2f}"
-        why_not = self._why_not(order, offer, seconds)
+        why_not = affording.why_not(self.desk, order, offer, seconds)
         return (
             f"# rent {offer.gpu or offer.name} from {self.name}{f' in {offer.region}' if offer.region else ''} "
             f"for {price}{most} in {seconds / 60:.0f} min\n"
@@ -116,7 +113,7 @@ class RentedHost:
     def create(self, order: Order) -> Loan:
         """Rent what the order needs; its lease and its intent are on disk before anything is asked for."""
         offers = offering.candidates(self.name, self.offers(), order)
-        held = self._intend(order, offers[0])
+        held = Held(order, *affording.intend(self.desk, order, offers[0]))
         try:
             self._ask(held, offers)
         except BaseException as error:
@@ -171,59 +168,6 @@ class RentedHost:
         """End every machine of an order, from whatever process, and see it gone."""
         end_all(self.desk, order)
 
-    def _limit_s(self, order: Order, offer: Offer) -> float:
-        seconds = budget.limit_s(order.limit_s, offer.usd_per_hour, order.max_cost_usd, self.desk.pace.limit_s)
-        return seconds if offer.longest_s is None or order.limit_s is not None else min(seconds, offer.longest_s)
-
-    def _why_not(self, order: Order, offer: Offer, seconds: float) -> str | None:
-        """Return why an offer may not be taken for so long; what others rent meanwhile is counted."""
-        if offer.longest_s is not None and seconds > offer.longest_s:
-            return f"it can be had for {offer.longest_s / 3600:g} h at most"
-        rentals = self.desk.book.rentals()
-        now = self.desk.clock.now()
-        mine = next((rental for rental in rentals if rental.order == order.id), None)
-        allowance = budget.Allowance(
-            run_usd=order.max_cost_usd,
-            month_usd=budget.monthly_usd(),
-            spent_usd=budget.spent_usd((rental for rental in rentals if rental is not mine), now),
-        )
-        already = (mine.quoted_usd(now) if mine else None) or 0.0
-        return budget.why_not(offer.usd_per_hour, seconds, allowance, already_usd=already, ready_s=offer.ready_s)
-
-    def _intend(self, order: Order, offer: Offer) -> Held:
-        """Check the budget and write down, before anything is asked for, what is going to be asked for."""
-        seconds = self._limit_s(order, offer)
-        with self.desk.book.one_at_a_time():
-            why_not = self._why_not(order, offer, seconds)
-            if why_not is not None:
-                raise MachineCannot(f"{self.name}'s {offer.gpu or offer.name} is not rented: {why_not}.")
-            deadline_at = self.desk.clock.now() + timedelta(seconds=seconds)
-            account = self.desk.account()
-            lease = leases.take(
-                "rental",
-                f"machine of {self.name} for {order.name}",
-                UNDO,
-                {"provider": self.name, "order": order.id, "account": account},
-                deadline_at,
-                lease_id=order.id,
-            )
-            self._note_intent(order, offer, deadline_at, account)
-        return Held(order, lease, deadline_at)
-
-    def _note_intent(self, order: Order, offer: Offer, deadline_at: datetime, account: str | None) -> None:
-        seconds = (deadline_at - self.desk.clock.now()).total_seconds()
-        price = offer.usd_per_hour
-        self.desk.note(
-            "intent",
-            order.id,
-            gpu=offer.gpu,
-            offer=offer.name,
-            account=account,
-            usd_per_hour=price,
-            at_most_usd=None if price is None else budget.at_most_usd(price, seconds),
-            deadline_at=deadline_at,
-        )
-
     def _ask(self, held: Held, offers: tuple[Offer, ...]) -> None:
         """Ask for a machine, offer after offer where there is none free, and own it."""
         order = held.order
@@ -231,7 +175,7 @@ class RentedHost:
         held.starts += 1
         key = keys.make(order.id) if getattr(self.provider, "keyed", False) else None
         for offer in offers:
-            self._check(held, offer, offer.usd_per_hour)
+            affording.check(self.desk, order, offer, held.deadline_at)
             wish = Wish(
                 name=names.machine_name(order.id, held.starts, held.deadline_at),
                 offer=offer,
@@ -245,16 +189,8 @@ class RentedHost:
                 if offer is offers[-1]:
                     raise
             else:
-                self._check(held, offer, held.machine.usd_per_hour)
+                affording.check(self.desk, order, offer, held.deadline_at, held.machine.usd_per_hour)
                 return
-
-    def _check(self, held: Held, offer: Offer, usd_per_hour: float | None) -> None:
-        """Check the budget with the price of this moment, or with the one that the machine itself turns out to have."""
-        price = offer.usd_per_hour if usd_per_hour is None else usd_per_hour
-        seconds = (held.deadline_at - self.desk.clock.now()).total_seconds()
-        why_not = self._why_not(held.order, offer.model_copy(update={"usd_per_hour": price, "ready_s": None}), seconds)
-        if why_not is not None:
-            raise MachineCannot(f"{self.name}'s {offer.gpu or offer.name} is not kept: {why_not}.")
 
     def _loan(self, held: Held) -> Loan:
         machine = held.machine
@@ -290,6 +226,8 @@ class RentedHost:
             machine, line = when_up(self.desk, order.id, loan.number, held.deadline_at, watcher)
             held.lines.append(line)
             self.desk.note("up", order.id, name=machine.name, number=machine.number)
+            if held.offer is not None:
+                affording.check(self.desk, order, held.offer, held.deadline_at, machine.usd_per_hour)
             self._tell_up(held, machine, watcher)
             try:
                 if not (held.offer and held.offer.ends_itself):
@@ -320,7 +258,7 @@ class RentedHost:
         if seconds < budget.LEAST_USEFUL_S:
             raise Stopped(f"{taken}, and before the deadline there is no time for another") from taken
         offers = offering.candidates(self.name, self.offers(), held.order)
-        self._note_intent(held.order, offers[0], held.deadline_at, self.desk.account())
+        affording.note_intent(self.desk, held.order, offers[0], held.deadline_at)
         self._ask(held, offers)
 
     def _end(self, order: str, held: Held | None) -> None:

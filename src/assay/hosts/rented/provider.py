@@ -56,7 +56,15 @@ class Machine(Value):
 
 
 class Provider(Protocol):
-    """One account at one provider. Every method is one question or one order; none waits or tries again."""
+    """One account at one provider. Every method is one question or one order; none waits or tries again.
+
+    What only some providers need may be there too:
+
+    - ``keyed = True``: a key pair is made for each rental, and `Wish.public_key` is set.
+    - ``prepare(wish)``: whatever has to be there before a machine is asked for; safe to do again.
+    - ``tidy(order)``: remove what `prepare` made, once all machines of an order are gone; safe to do again.
+    - ``account() -> str``: what tells the account from another, so that nothing is looked for in the wrong one.
+    """
 
     name: str
     default_image: str

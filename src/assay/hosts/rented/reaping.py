@@ -1,9 +1,11 @@
-"""End what was rented and nobody looks after any more; safe to run at any time, from any machine with the account's key.
+"""End what was rented and nobody looks after any more; safe to run at any time.
 
-listed, and over the deadline in its name       ended, whoever asked for it
-listed, and its order was released here         ended: it turned up late
-in the journal, not released, and no lease      ended: the lease was lost
-everything else                                 left: somebody looks after it, or its deadline will come
+    listed, and over the deadline in its name       ended, whoever asked for it
+    listed, and its order was released here         ended: it turned up late
+    in the journal, not released, and no lease      ended: the lease was lost
+    everything else                                 left: somebody looks after it, or its deadline will come
+
+Anybody who has the account's key can do it, from any machine: names tell deadlines.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def reap(hosts: Iterable[RentedHost], book: Book, now: datetime) -> list[ReapedM
 
 
 def hosts_to_reap(book: Book) -> tuple[list[RentedHost], list[ReapedMachine]]:
-    """Return the providers that can be asked, and a report on each that cannot but has something of ours by the book."""
+    """Return the providers that can be asked, and a report on each that cannot but has something of ours."""
     found: list[RentedHost] = []
     reports: list[ReapedMachine] = []
     owing = {rental.provider for rental in book.rentals() if rental.released_at is None}
