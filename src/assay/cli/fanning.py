@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from assay.cli.renting_plan import Kind, Wanted
     from assay.hosts.base import Offer
 
-OURS = frozenset({"on", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
+OURS = frozenset({"on", "provider", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
 """What each machine's process is told anew; all other words it gets as they were given."""
 
 ONE_RUN_ONLY = ("update_config", "output", "report", "baseline")
@@ -60,6 +60,8 @@ def fan_out(ctx: click.Context, given: Mapping[str, Any], found: Wanted) -> int:
     from assay.cli import fanned, renting, show
     from assay.store.runs import new_folder
 
+    if "output_dir" not in given:
+        raise BadInput(f"assay {found.verb} is about one run; name one kind of GPU.")
     refuse_one_run_only(given)
     renting.refuse_nothing(found)
     parent: Path = given["output_dir"].absolute()

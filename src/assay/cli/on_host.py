@@ -115,15 +115,36 @@ def sent(ctx: click.Context, given: Mapping[str, Any], after: After | None = Non
         if said:
             raise BadInput(f"{said[0].opts[0]} is about machines elsewhere; say where with --on, such as --on slurm.")
         return None
+    from assay.cli import renting
+
+    if renting.rents(name):
+
+        def carry(host: Host, changes: Mapping[str, object]) -> int:
+            return _sent_to(host, place, ctx, given, after=after, changes=changes)
+
+        return renting.sent(ctx, given, on=name, place=place, carry=carry, said=said)
     host = registry.find(name)
     strange = [p.opts[0] for p in said if p.name not in {*host.options, "remote_python"}]
     if strange:
         raise BadInput(f"{strange[0]} means nothing to --on {name}.")
+    kind = None if given["gpu_type"] is None else one_kind(given["gpu_type"])
+    return _sent_to(host, place, ctx, given, after=after, changes={"gpu": kind})
+
+
+def _sent_to(
+    host: Host,
+    place: str | None,
+    ctx: click.Context,
+    given: Mapping[str, Any],
+    *,
+    after: After | None,
+    changes: Mapping[str, object],
+) -> int:
+    """Return the exit code of the verb on a host; ``changes`` is what its order says of the machine."""
     ships = SHIPS in host.options
     kept = after.kept if after is not None and ships else frozenset()
-    order = order_of(ctx, given, name, place, but=NOT_SENT | kept | (HERE if ships else frozenset()), ships=ships)
-    if given["gpu_type"] is not None:
-        order = order.model_copy(update={"gpu": one_kind(given["gpu_type"])})
+    but = NOT_SENT | kept | (HERE if ships else frozenset())
+    order = order_of(ctx, given, host.name, place, but=but, ships=ships).model_copy(update=changes)
     if given.get("dry_run"):
         click.echo(host.script(order), nl=False)
         return 0

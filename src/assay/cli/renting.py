@@ -41,7 +41,7 @@ def sent(
     """
     from assay.cli.renting_plan import wanted
 
-    names = auto.renting() if on == auto.AUTO else (on,)
+    names = auto.renting() if on == registry.AUTO else (on,)
     verb = " ".join(ctx.command_path.split()[1:])
     found = wanted(verb, given, names, datetime.now(UTC), place)
     _understood(said, tuple(found.looks.values()), on)
@@ -153,5 +153,9 @@ def _exact(offer: Offer, kind: Kind) -> str | None:
 
 
 def rents(name: str) -> bool:
-    """Return whether a host, by its name, lends machines for money; one that cannot be loaded does not."""
-    return name == auto.AUTO or (name in registry.known() and name in auto.renting())
+    """Return whether a host, by its name, lends machines for money.
+
+    Raises:
+        MachineCannot: It cannot be loaded here.
+    """
+    return name == registry.AUTO or auto.rents(registry.load(name))

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from assay.hosts.base import Host, Offer
     from assay.hosts.rented.book import Rental
 
-AUTO = "auto"
-"""Stands behind ``--on`` for whichever host is cheapest."""
-
 RENTS = "max_cost"
 """The option that a host understands whose machines cost money."""
 

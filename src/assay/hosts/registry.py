@@ -20,6 +20,8 @@ BUILT_IN = {
 }
 ENTRY_POINTS = "assay.hosts"
 LOCAL = "local"
+AUTO = "auto"
+"""Whichever host that rents is cheapest."""
 
 
 def known() -> dict[str, str]:
@@ -29,9 +31,9 @@ def known() -> dict[str, str]:
 
 
 def parse(text: str) -> tuple[str, str | None]:
-    """Return a host's name and its place from ``slurm``, ``slurm:PARTITION`` or ``local``; others are not known."""
+    """Return a host's name and its place from ``slurm``, ``slurm:PARTITION``, ``local`` or ``auto``."""
     name, colon, place = text.partition(":")
-    names = (LOCAL, *sorted(known()))
+    names = (LOCAL, AUTO, *sorted(known()))
     if name not in names:
         raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{nearest(name, names)}")
     if colon and (not place or name == LOCAL):
