@@ -8,6 +8,7 @@ from assay.cli.lazy import LazyGroup, Verbs
 
 VERBS: Verbs = {
     "comment": ("assay.cli.github_comment:command", "Tell results under a pull request, in one comment."),
+    "measure": ("assay.cli.github_measure:command", "Measure one commit on one kind of rented GPU."),
     "pull-request": ("assay.cli.github_pull_request:command", "Propose new thresholds as a pull request."),
     "request": ("assay.cli.github_request:command", "Decide whether a comment, a label or inputs may rent GPUs."),
 }

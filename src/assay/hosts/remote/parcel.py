@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import posixpath
 import re
 import tarfile
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import assay
 from assay._version import __version__
-from assay.core.errors import MachineCannot
+from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.remote.there.folder import JOB, WORK
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from assay.hosts.base import Shipped
 
 NAME = "gpu-assay"
+SEND = "ASSAY_SEND"
 LEFT_OUT = ("__pycache__", ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache")
 CHUNK = 1 << 18
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -45,8 +47,17 @@ class Wheel:
 
 @cache
 def wheel() -> Wheel:
-    """Return a wheel of the package that runs here, made of its files; the same files make the same wheel."""
-    package = Path(assay.__file__).parent
+    """Return a wheel of the package that runs here, made of its files; the same files make the same wheel.
+
+    ``ASSAY_SEND`` names another package folder of Assay, of which only the files are read: a commit is measured as it
+    is, and nothing of it runs here.
+
+    Raises:
+        BadInput: What it names is none.
+    """
+    package = Path(os.environ.get(SEND) or Path(assay.__file__).parent)
+    if not (package / "cli/main.py").is_file():
+        raise BadInput(f"{SEND} is {package}, which is not the package of Assay.")
     stem = f"{NAME.replace('-', '_')}-{__version__}"
     described = f"{stem}.dist-info"
     files = {f"assay/{path.relative_to(package)}": path.read_bytes() for path in _sources(package)}
