@@ -54,6 +54,9 @@ class ModalStandIn:
         self.secrets: dict[str, dict[str, str]] = {}
         self.capacity = True
         self.image_fails: str | None = None
+        self.token = (TOKEN_ID, TOKEN_SECRET)
+        self.told: list[bytes] = []
+        """Everything that it was asked, but for the headers with the token."""
         self.keys_honoured = True
         self.at_once = 0
         self.on_create: Callable[[Sandbox], None] = lambda sandbox: None
@@ -95,6 +98,7 @@ class ModalStandIn:
         """Take a request, do it or let it go wrong, and answer."""
         request = await stream.recv_message()
         self.calls.append(name)
+        self.told.append(request.SerializeToString())
         waiting = self.faults.get(name)
         fault = waiting.popleft() if waiting else None
         if fault is not None:
@@ -120,12 +124,11 @@ class ModalStandIn:
         details = None if wait is None else [api_pb2.RPCRetryPolicy(retry_after_secs=wait)]
         raise GRPCError(fault.status, fault.message, details)
 
-    @staticmethod
-    def _check_token(name: str, metadata: Any) -> None:
+    def _check_token(self, name: str, metadata: Any) -> None:
         if name.startswith("TaskExec"):
             if not metadata.get("authorization", "").startswith("Bearer "):
                 raise GRPCError(Status.UNAUTHENTICATED, "no access to this machine")
-        elif (metadata.get("x-modal-token-id"), metadata.get("x-modal-token-secret")) != (TOKEN_ID, TOKEN_SECRET):
+        elif (metadata.get("x-modal-token-id"), metadata.get("x-modal-token-secret")) != self.token:
             raise GRPCError(Status.UNAUTHENTICATED, "Token ID is malformed or unknown")
 
 
