@@ -28,6 +28,7 @@ VERBS: Verbs = {
     "monitor": ("assay.cli.monitor:command", "Record what GPUs and the host do, for a time or beside a command."),
     "power": ("assay.cli.power:command", "How do watts shape performance, and how unequal are GPUs?"),
     "reap": ("assay.cli.reap:command", "Undo whatever a run that died left behind."),
+    "rentals": ("assay.cli.rentals:command", "What is rented now, since when, and what it costs."),
     "report": ("assay.cli.report:command", "Draw the report of a run, or of a recording, again."),
     "resume": ("assay.cli.resume:command", "Go on with a run that was stopped or failed."),
     "run": ("assay.cli.run:command", "Time workloads, your own functions or any command."),

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from tests.hosts.standins.cloud import Box
 
 SAID = {"starting": "booting", "up": "active", "lost": "preempted", "ending": "terminating", "gone": "terminated"}
-CODES = {401: "global/invalid-api-key", 402: "global/quota-exceeded", 404: "global/object-does-not-exist"}
 NO_CAPACITY = "instance-operations/launch/insufficient-capacity"
+CODES = {
+    400: NO_CAPACITY,
+    401: "global/invalid-api-key",
+    402: "global/quota-exceeded",
+    404: "global/object-does-not-exist",
+}
 
 
 def cloud(clock: VirtualClock | RealClock) -> Cloud:
