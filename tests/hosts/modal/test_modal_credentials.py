@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.cli.main import main
 from assay.hosts.modal import credentials
 
 if TYPE_CHECKING:
@@ -22,9 +23,17 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+def test_without_the_sdk_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "modal" else found(name, *rest)
+    )
     assert credentials.missing() == "the package modal is not installed; `pip install 'gpu-assay[modal]'` gets it"
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "softmax", "--on", "modal", "--gpu-type", "L4"]) == 3
+    assert "modal is not installed; `pip install 'gpu-assay[modal]'` gets it" in capsys.readouterr().err
 
 
 def test_without_a_token_it_says_which_variables_and_which_command(file: Path) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.cli.main import main
 from assay.core.errors import MachineCannot
-from assay.hosts.base import Shipped
 from assay.hosts.errand import carry_out
 from assay.hosts.modal.provider import ModalProvider
 from assay.hosts.rented.host import RentedHost
@@ -31,21 +31,24 @@ def with_a_hopper(modal_stand_in: ModalStandIn, make_fake_nvml: MakeFakeNvml) ->
     return modal_stand_in
 
 
-def host() -> RentedHost:
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> RentedHost:
+    """Modal as the command line finds it, but that it does not wait as long."""
     from tests.hosts.standins.modal.schedules import PACE
 
-    return RentedHost(ModalProvider(answer_within_s=30, launch_within_s=30), pace=PACE)
+    found = RentedHost(ModalProvider(answer_within_s=30, launch_within_s=30), pace=PACE)
+    monkeypatch.setattr("assay.hosts.modal.host.HOST", found)
+    return found
 
 
 def test_a_run_at_modal_comes_back_and_its_sandbox_is_gone(
-    with_a_hopper: ModalStandIn, tmp_path: Path, assay_home: Path
+    with_a_hopper: ModalStandIn, host: RentedHost, workplace: Path, assay_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    listener = Listener()
-    (tmp_path / "work.py").write_text("def fine():\n    return sum(range(1000))\n")
-    files = (Shipped(here=str(tmp_path / "work.py"), there="work.py"),)
-    order = order_for(tmp_path, "run", "work.py:fine", *QUICK, "--json", gpu="H200", files=files)
-    ended, (run,) = carry_out(host(), order, listener)
-    assert (ended.exit_code, ended.reason) == (0, None), listener.said
+    assert main(["run", "bad.py:fine", "--on", "modal", "--gpu-type", "H200", *QUICK]) == 0
+    printed = capfd.readouterr()
+    assert "bad.py:fine takes" in printed.out
+    assert "Renting modal H200 at $4.54 an hour (listed 2026-06)" in printed.err
+    run = (workplace / "runs" / "latest").resolve()
     (record,) = RunFolder.open(run).records()
     assert (record.status, record.origin) == ("ok", "real"), "a CPU of this machine was timed"
     assert RunFolder.open(run).machine.has_fake_driver
@@ -54,10 +57,12 @@ def test_a_run_at_modal_comes_back_and_its_sandbox_is_gone(
     assert not list((assay_home / "leases").glob("*.json"))
 
 
-def test_another_gpu_than_the_one_asked_for_measures_nothing(with_a_hopper: ModalStandIn, tmp_path: Path) -> None:
+def test_another_gpu_than_the_one_asked_for_measures_nothing(
+    with_a_hopper: ModalStandIn, host: RentedHost, tmp_path: Path
+) -> None:
     order = order_for(tmp_path, "run", "true", *QUICK, gpu="L4")
     with pytest.raises(MachineCannot, match="L4"):
-        carry_out(host(), order, Listener())
+        carry_out(host, order, Listener())
     assert not with_a_hopper.sandboxes.running()
     assert not list((tmp_path / "runs").glob("run-*"))
 
