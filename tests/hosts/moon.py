@@ -1,15 +1,14 @@
-"""A host that rents out machines which are this one: what it has stands in a file, what it did in another.
+"""A host that rents: what it has stands in a file, what it did in another, and what it measures was measured before.
 
-``MOON_FOLDER`` names a folder with ``offers.json``; ``MOON_KEY`` is its credential. After `entry_point` it is behind
-``--on moon``, in other processes too.
+``MOON_FOLDER`` names a folder with ``offers.json`` and ``canned``, a folder of runs; ``MOON_KEY`` is its credential.
+After `entry_point` it is behind ``--on moon``, in other processes too.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Moon:
-    """Rents, runs here, and writes down what it was asked."""
+    """Rents, gives back what is there, and writes down what it was asked."""
 
     name = "moon"
     options = frozenset({"gpu_type", "image", "max_cost", "ship", "time", "remote_python"})
@@ -64,21 +63,15 @@ class Moon:
             time.sleep(60)
         if "broken" in loan.number:
             return Ended(exit_code=4, reason="The machine broke down")
-        words = [*order.words]
-        if "--output-dir" not in words:
-            cut = words.index("--") if "--" in words else len(words)
-            words[cut:cut] = ["--output-dir", order.output_dir]
-        done = subprocess.run(
-            [sys.executable, "-m", "assay", *words], cwd=order.cwd, capture_output=True, check=False, timeout=100
-        )
-        watcher.out(done.stdout)
-        watcher.err(done.stderr)
-        return Ended(exit_code=done.returncode)
+        watcher.out(" ".join(order.words).encode())
+        shutil.copytree(self.folder / "canned", self.folder / order.id)
+        return Ended(exit_code=0)
 
     def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
-        from assay.store.runs import run_paths
-
-        return tuple(run_paths(Path(order.output_dir))[-1:])
+        here = Path(order.output_dir)
+        here.mkdir(parents=True, exist_ok=True)
+        runs = [path for path in (self.folder / order.id).glob("*") if not path.is_symlink()]
+        return tuple(Path(shutil.move(path, here)) for path in runs)
 
     def release(self, loan: Loan) -> None:
         self.did(f"release {loan.number}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.cli.renting_plan import Kind, Wanted
-    from assay.hosts.base import Offer
+    from assay.hosts.choosing import Candidate
 
 OURS = frozenset({"on", "provider", "gpu_type", "max_cost", "output_dir", "as_json", "dry_run"})
 """What each machine's process is told anew; all other words it gets as they were given."""
@@ -113,18 +113,20 @@ def leg_of(kind: Kind) -> Leg:
             return Leg(asked=asked, state="refused", reason=kind.refused)
         why = f"none can be rented from here: {kind.why_none}"
         return Leg(asked=asked, state="failed", reason=why, exit_code=MachineCannot.exit_code)
-    leg = Leg(asked=asked, expected_usd=best.cost_usd, most_usd=best.most_usd, folder=asked.replace(":", "x"))
-    return leg.model_copy(update=of_offer(best.offer))
+    return Leg(asked=asked, folder=asked.replace(":", "x")).model_copy(update=as_taken(best))
 
 
-def of_offer(offer: Offer) -> dict[str, str | float | None]:
+def as_taken(candidate: Candidate) -> dict[str, str | float | None]:
     """Return what is kept of the offer that is taken for a kind of GPU."""
+    offer = candidate.offer
     return {
         "gpu": offer.gpu,
         "host": offer.host,
         "offer": offer.name,
         "usd_per_hour": offer.usd_per_hour,
         "priced_on": offer.priced_on,
+        "expected_usd": candidate.cost_usd,
+        "most_usd": candidate.most_usd,
     }
 
 
@@ -210,7 +212,7 @@ def after(each: Running, folder: Path) -> Leg:
         code = Stopped.exit_code if code < 0 else EXIT_DEFECT
     failed = code not in {0, 1} or not runs
     why = each.said[0] if each.said else f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
-    leg = each.leg if taken is None else each.leg.model_copy(update=of_offer(taken))
+    leg = each.leg if taken is None else each.leg.model_copy(update=as_taken(taken))
     return leg.model_copy(
         update={
             "state": "failed" if failed else "done",

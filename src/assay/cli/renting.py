@@ -108,7 +108,7 @@ def _one(found: Wanted, kind: Kind, carry: Carry) -> int:
         if host is None:
             continue
         click.echo(told(candidate), err=True)
-        note(candidate.offer)
+        note(candidate)
         try:
             return carry(host, changes(candidate, kind))
         except NoCapacity as error:

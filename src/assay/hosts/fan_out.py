@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from assay.core.durable import read_json, replace_atomically
 from assay.core.errors import EXIT_DEFECT, EXIT_DONE, BadInput, GateSaysNo, MachineCannot, Stopped
 from assay.core.values import SCHEMA_VERSION, Value
-from assay.hosts.base import Offer
+from assay.hosts.choosing import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,17 +75,17 @@ class FanOut(Value):
         replace_atomically(folder / FILE, self.model_dump_json(indent=2, by_alias=True).encode() + b"\n")
 
 
-def note(taken: Offer) -> None:
+def note(taken: Candidate) -> None:
     """Write down which offer is taken, where a fan-out wants to know; the last one counts."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         replace_atomically(Path(folder) / RENTED, taken.model_dump_json().encode())
 
 
-def noted(folder: Path) -> Offer | None:
+def noted(folder: Path) -> Candidate | None:
     """Return the offer that a machine's process has taken; null: it has not come so far."""
     try:
-        return Offer.model_validate(read_json(folder / RENTED))
+        return Candidate.model_validate(read_json(folder / RENTED))
     except (BadInput, ValidationError):
         return None
 
