@@ -60,7 +60,7 @@ def test_each_kind_gets_the_cheapest_machine_and_what_cannot_work_is_refused() -
     assert a100.choice.best is not None
     assert a100.choice.best.offer.name == "A100-80GB"
     shown = page(found)
-    assert "T4: nothing is rented, as FlashAttention-2" in shown.lead
+    assert "T4: refused." in shown.lead
     assert "(listed 2026-08)" in shown.lead
     assert "(now)" in headline(l4)
     assert [each["refused"] is None for each in as_data(found)["kinds"]] == [False, True, True]  # type: ignore[union-attr,index,call-overload]

@@ -84,16 +84,25 @@ def refuse_nothing(found: Wanted) -> None:
     if found.over is not None:
         raise MachineCannot(f"Nothing is rented: {found.over}.")
     if not any(kind.choice.best for kind in found.kinds):
-        told = " ".join(nothing(kind, found) for kind in found.kinds)
-        raise MachineCannot(told)
+        raise MachineCannot(nothing(found))
 
 
-def nothing(kind: Kind, found: Wanted) -> str:
-    """Say that no machine with a kind of GPU can be had, and why."""
-    what = kind.asked or "GPU"
-    if kind.refused is not None:
-        return f"{found.verb} on a {what} is refused: {kind.refused}. Nothing is rented."
-    return f"No {what} can be rented from here: {kind.why_none}."
+def nothing(found: Wanted) -> str:
+    """Say that no machine can be had, and why; where no host can be asked at all, once for all kinds of GPU."""
+    from assay.cli.renting_page import sentence
+
+    told = [
+        f"{found.verb} on a {kind.asked} is refused: {kind.refused}. Nothing is rented."
+        for kind in found.kinds
+        if kind.refused is not None
+    ]
+    open_ones = [kind for kind in found.kinds if kind.refused is None]
+    if len(open_ones) > 1 and len(found.shut) == len(found.looks):
+        why = "; ".join(f"{name}: {each}" for name, each in found.shut.items())
+        what = " or ".join(kind.asked or "GPU" for kind in open_ones)
+        return " ".join([*told, sentence(f"No {what} can be rented from here: {why}")])
+    reasons = (sentence(f"No {each.asked or 'GPU'} can be rented from here: {each.why_none}") for each in open_ones)
+    return " ".join([*told, *reasons])
 
 
 def _one(found: Wanted, kind: Kind, carry: Carry) -> int:

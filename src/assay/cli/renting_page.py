@@ -52,10 +52,12 @@ def label(kind: Kind) -> str:
 
 
 def headline(kind: Kind) -> str:
-    """Say what is taken for one kind of GPU, or why nothing is."""
+    """Say what is taken for one kind of GPU, or that nothing is; why stands below."""
     best = kind.choice.best
     if best is None:
-        return f"{label(kind)}: nothing is rented, as {kind.why_none}."
+        return (
+            f"{label(kind)}: refused." if kind.refused is not None else f"{label(kind)}: none can be rented from here."
+        )
     offer = best.offer
     return (
         f"{label(kind)}: {offer.host} {offer.name}, {usd(best.cost_usd or 0.0)} for about "
@@ -78,7 +80,7 @@ def _elements(wanted: Wanted, kind: Kind) -> tuple[Table | Text, ...]:
         return (Text(text=f"refused: {kind.refused}. Nothing is rented for it.", tone="bad"),)
     found = [each for each in kind.choice.candidates if concerns(kind, each.offer)]
     if not found:
-        return (Text(text=f"Nobody who can be asked offers it: {kind.why_none}.", tone="bad"),)
+        return (Text(text=sentence(f"Nobody who can be asked offers it: {kind.why_none}"), tone="bad"),)
     tones: list[Tone] = [_tone(kind, each) for each in found]
     return (
         Table(
@@ -147,7 +149,12 @@ def notes(wanted: Wanted) -> list[str]:
         told.append(f"--max-cost: {usd(wanted.max_cost_usd)} for all of it.")
     if wanted.left_usd is not None:
         told.append(f"Of this month's budget {usd(max(0.0, wanted.left_usd))} are left.")
-    return [*told, *(f"{name}: {why}." for name, why in wanted.shut.items())]
+    return [*told, *(sentence(f"{name}: {why}") for name, why in wanted.shut.items())]
+
+
+def sentence(text: str) -> str:
+    """Return a clause with its full stop, where it has no mark of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def as_data(wanted: Wanted) -> dict[str, JsonValue]:
