@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TOKEN_ID", "TOKEN_SECRET", "PROFILE", "OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_ID"):
+    for name in ("TOKEN_ID", "TOKEN_SECRET", "PROFILE", "SERVER_URL", "OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_ID"):
         monkeypatch.delenv(f"MODAL_{name}", raising=False)
     path = tmp_path / "modal.toml"
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(path))
@@ -68,3 +68,13 @@ def test_a_broken_file_is_named(file: Path) -> None:
     said = credentials.missing()
     assert said is not None
     assert str(file) in said
+
+
+def test_a_token_does_not_travel_in_the_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODAL_TOKEN_ID", "ak-planted")
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-planted")
+    for url, fine in (("https://modal.example", True), ("http://127.0.0.1:80", True), ("http://10.0.0.1:80", False)):
+        monkeypatch.setenv("MODAL_SERVER_URL", url)
+        said = credentials.missing()
+        assert (said is None) is fine
+        assert fine or f"MODAL_SERVER_URL={url} is not https" in str(said)

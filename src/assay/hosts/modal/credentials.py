@@ -8,11 +8,13 @@ import os
 import re
 import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 INSTALL = "the package modal is not installed; `pip install 'gpu-assay[modal]'` gets it"
 GET_ONE = "set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or run `modal token new`, which writes them to the SDK's own file"
 _PAIRS = (("TOKEN_ID", "TOKEN_SECRET"), ("OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_ID"))
 _NAMES = (*(name for pair in _PAIRS for name in pair), "OAUTH_CLIENT_SECRET", "OAUTH_JWT_KEY")
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _TOKENS = re.compile(r"\ba[ks]-[A-Za-z0-9_-]{4,}")
 
 
@@ -25,12 +27,22 @@ def missing() -> str | None:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return f"Modal's own file {_file()} cannot be read: {error}"
     if any(has.keys() >= set(pair) for pair in _PAIRS):
-        return None
+        return _open_to_all()
     half = [name for name in ("TOKEN_ID", "TOKEN_SECRET") if name in has]
     if half:
         lacks = "TOKEN_SECRET" if half == ["TOKEN_ID"] else "TOKEN_ID"
         return f"there is a MODAL_{half[0]} but no MODAL_{lacks}; {GET_ONE}"
     return f"there are no credentials for Modal; {GET_ONE}"
+
+
+def _open_to_all() -> str | None:
+    """Return that the token would travel in the open, as a clause; null when it does not."""
+    given = os.environ.get("MODAL_SERVER_URL") or ""
+    for url in filter(None, given.split(",")):
+        parts = urlsplit(url.strip())
+        if parts.scheme not in {"https", "unix"} and parts.hostname not in _LOOPBACK:
+            return f"MODAL_SERVER_URL={url} is not https, and over anything else the token could be read"
+    return None
 
 
 def account() -> str:

@@ -22,6 +22,7 @@ def modal_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
     server = ModalStandIn(tmp_path / "modal")
     monkeypatch.setenv("MODAL_SERVER_URL", server.url)
+    monkeypatch.setenv("MODAL_DISABLE_API_PROXY", "1")
     monkeypatch.setenv("MODAL_TOKEN_ID", TOKEN_ID)
     monkeypatch.setenv("MODAL_TOKEN_SECRET", TOKEN_SECRET)
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "modal.toml"))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from grpclib import Status
 
+from assay.core import leases
 from assay.core.errors import AssayError, MachineCannot
 from assay.hosts.base import Ended, Order
+from assay.hosts.modal import host as found
 from assay.hosts.modal.provider import ModalProvider
 from assay.hosts.rented.book import Book
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.pace import Pace
+from assay.hosts.rented.reaping import reap
+from tests.hosts.standins import schedules
 from tests.hosts.standins.modal.sandboxes import PREEMPTED
 from tests.hosts.standins.modal.server import Fault
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from assay.hosts.base import Progress, Watcher
@@ -134,7 +138,7 @@ def _fault(dice: random.Random) -> Fault:
 
 
 def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcome:
-    """Carry an order out under a schedule; a client that was killed is followed by another that cleans up."""
+    """Carry an order out under a schedule, then reap as another process would."""
     order = Order(
         id=f"{schedule.seed:016x}",
         words=("run",),
@@ -145,7 +149,7 @@ def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcom
         gpu="L4",
     )
     finished, said = False, ""
-    host = _host(folder, _Work(modal, taken_away=schedule.taken_away, killed=schedule.killed))
+    host = _host(_Work(modal, taken_away=schedule.taken_away, killed=schedule.killed))
     try:
         loan = host.create(order)
         try:
@@ -156,12 +160,22 @@ def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcom
         host.release(loan)
     except Killed:
         said = "killed"
-        _host(folder, None).end_order(order.id)
     except MachineCannot as error:
         said = str(error)
+    _reap()
     return Outcome(schedule, finished, said, left=len(modal.sandboxes.running()), at_once=modal.at_once)
 
 
-def _host(folder: Path, work: _Work | None) -> RentedHost:
-    provider = ModalProvider(answer_within_s=10, launch_within_s=10)
-    return RentedHost(provider, pace=PACE, book=Book(folder / "rentals.jsonl"), work=work)
+def _host(work: _Work | None) -> RentedHost:
+    return RentedHost(ModalProvider(answer_within_s=10, launch_within_s=10), pace=PACE, work=work)
+
+
+def _reap() -> None:
+    """Do what ``assay reap`` does, after whoever held anything has died."""
+    schedules._let_owners_die()
+    before, found.HOST = found.HOST, _host(None)
+    try:
+        leases.reap()
+        reap([found.HOST], Book(), datetime.now(UTC))
+    finally:
+        found.HOST = before
