@@ -39,7 +39,7 @@ def command(**given: Any) -> int:
     from assay.github.gathered import gather
 
     commit, base = checked_commit(given["commit"]), checked_base(given["base"])
-    jobs = gather(given["results"], wanted(given["thresholds"]), _expected(given["gpu_types"]))
+    jobs = gather(given["results"], wanted(given), _expected(given["gpu_types"]))
     if given["dry_run"]:
         told = [(job, *_from_here(job, given)) for job in jobs]
         click.echo(comment(told, commit=commit, run_url=None), nl=False)

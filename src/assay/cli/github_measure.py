@@ -28,7 +28,6 @@ def command(**given: Any) -> int:
     Runs `assay threshold run --on HOST`, and leaves results.json, exit-code, rentals.jsonl, the report and the run in
     --out. A commit of Assay itself is measured as it is: its own package is sent.
     """
-    from assay.cli import main
     from assay.core.errors import AssayError, BadInput
     from assay.core.home import home
     from assay.github import grammar, measuring
@@ -50,6 +49,13 @@ def command(**given: Any) -> int:
     if thresholds is None and measuring.is_assay(subject):
         os.environ[SEND] = str(subject / "src/assay")
     os.chdir(subject)
-    code = main.main(measuring.words(job, thresholds, out))
+    code = measured(measuring.words(job, thresholds, out))
     measuring.leave(out, code, home() / "rentals.jsonl")
     return code
+
+
+def measured(words: list[str]) -> int:
+    """Run another command line of Assay in this process, and return its exit code."""
+    from assay.cli.main import main
+
+    return main(words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from assay.experiments.threshold.spec import Wanted
 
@@ -24,9 +24,8 @@ def about_results(function: FunctionT) -> FunctionT:
         click.option(
             "--base", metavar="BRANCH", help="The branch that has the configuration, and is to get new values."
         ),
-        click.option(
-            "--thresholds", type=FILE, metavar="FILE", help="What may be written.  [default: both NSA branches]"
-        ),
+        click.option("--trusted", type=FILE, metavar="DIR", help="Where --thresholds is looked for.  [default: here]"),
+        click.option("--thresholds", metavar="FILE", help="What may be written.  [default: both NSA branches]"),
         click.option(
             "--config", default="configs/base.yaml", show_default=True, help="The configuration, within the repository."
         ),
@@ -36,11 +35,12 @@ def about_results(function: FunctionT) -> FunctionT:
     return function
 
 
-def wanted(file: Path | None) -> tuple[Wanted, ...]:
+def wanted(given: Mapping[str, Any]) -> tuple[Wanted, ...]:
     """Return what may be written."""
     from assay.experiments.threshold.spec import DEFAULT, load
 
-    return load(file or DEFAULT)
+    file: str | None = given["thresholds"]
+    return load((given["trusted"] or Path()) / file if file else DEFAULT)
 
 
 def checked_commit(text: str | None) -> str | None:

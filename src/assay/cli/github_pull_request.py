@@ -38,7 +38,7 @@ def command(**given: Any) -> int:
     from assay.github.proposal import checked_path
 
     checked_commit(given["commit"])
-    jobs = gather(given["results"], wanted(given["thresholds"]))
+    jobs = gather(given["results"], wanted(given))
     if not any(job.measured for job in jobs):
         raise MachineCannot(f"No results are there to propose{_whys(jobs)}.")
     if given["dry_run"]:
