@@ -80,8 +80,19 @@ def test_it_finds_the_size_and_changes_one_value_and_its_files_decide_again(
     assert "spins: from 2 on" in report
     (figure,) = {line.partition("](")[2].rstrip(")") for line in report.splitlines() if line.startswith("![")}
     assert (spins / figure).is_file()
+    propose_it(spins, capsys)
     apply_it(spins, capsys)
     hold_it_against_another(spins, capsys)
+
+
+def propose_it(spins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results of a run are the body of a pull request, held against the configuration as it was."""
+    (spins / "config.yaml").write_text(CONFIG)
+    words = ("results.json", *TO_CONFIG, "--thresholds", "from_two_on.yaml", "--dry-run")
+    assert main(["github", "pull-request", *words]) == 0
+    body = capsys.readouterr().out
+    assert "| `runtime.min_len` | `1` | **`2`** | 2 | 1.2× | passed |" in body
+    assert "+  min_len: 2  # Updated by benchmark; a guess" in body
 
 
 def apply_it(spins: Path, capsys: pytest.CaptureFixture[str]) -> None:
