@@ -106,4 +106,4 @@ def shared(purse_usd: float, costs_usd: Sequence[float]) -> tuple[float, ...] | 
         return None
     if not total:
         return tuple(purse_usd / len(costs_usd) for _ in costs_usd)
-    return tuple(max(cost, purse_usd * cost / total) for cost in costs_usd)
+    return tuple(max(cost, purse_usd * (cost / total)) for cost in costs_usd)
