@@ -135,12 +135,16 @@ class Calls:
             api_pb2.SandboxInfo(id=each.id, created_at=each.created_at, app_id=each.app_id, name=each.name)
             for each in reversed(self.modal.sandboxes.running())
             if each.app_id == request.app_id
+            and self.modal.sandboxes.clock() >= each.created_at + each.listed_after_s
             and wanted.items() <= each.tags.items()
             and (not request.before_timestamp or each.created_at < request.before_timestamp)
         ]
         return api_pb2.SandboxListResponse(sandboxes=page)
 
     async def TaskGetCommandRouterAccess(self, request: Any) -> Any:  # noqa: N802
+        sandbox = self.modal.sandboxes.of_task(request.task_id)
+        if sandbox is None or sandbox.mute:
+            raise GRPCError(Status.NOT_FOUND, "no such task")
         return api_pb2.TaskGetCommandRouterAccessResponse(jwt=_jwt(), url=self.modal.url)
 
     async def TaskExecStart(self, request: Any) -> Any:  # noqa: N802

@@ -83,6 +83,10 @@ class Sandbox:
     scripts: list[str] = field(default_factory=list)
     deaf: int = 0
     """How many times it does not hear that it is to end."""
+    listed_after_s: float = 0.0
+    taken_after_s: float | None = None
+    mute: bool = False
+    """Whether it never answers."""
 
     def start(self, number: str, command: tuple[str, ...], environment: dict[str, str], limit_s: int) -> None:
         files = (self.folder / f"out-{number}", self.folder / f"err-{number}")
@@ -176,8 +180,11 @@ class Sandboxes:
 
     def keep_time(self) -> None:
         for each in self.all.values():
-            if not each.status and self.clock() > each.created_at + each.timeout_s:
+            there_s = self.clock() - each.created_at
+            if not each.status and there_s > each.timeout_s:
                 each.end(TIMEOUT)
+            if not each.status and each.taken_after_s is not None and there_s > each.taken_after_s:
+                each.end(PREEMPTED)
 
     def end_all(self) -> None:
         for each in self.all.values():
