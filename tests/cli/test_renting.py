@@ -30,6 +30,8 @@ OFFERS = [
     {"gpu": "L4", "name": "full-L4", "usd_per_hour": 0.4, "ready_s": 60},
     {"gpu": "A100-80GB", "usd_per_hour": 2.0, "priced_on": "2026-08"},
     {"gpu": "H100-SXM", "name": "broken-H100", "usd_per_hour": 3.0},
+    {"gpu": "A40", "name": "taken-A40", "usd_per_hour": 0.3},
+    {"gpu": "A40", "usd_per_hour": 0.6},
     {"gpu": "H200", "name": "waits-H200", "usd_per_hour": 4.0},
     {"gpu": "B200", "name": "waits-B200", "usd_per_hour": 5.0},
 ]
@@ -140,6 +142,12 @@ def test_where_the_cheapest_is_not_free_the_next_is_rented(
     assert "The moon has no full-L4 free now." in capsys.readouterr().err
     assert did(moon) == ["create L4 gpu=L4 limit=960 most=1.0", "release L4"]
     assert len(list((moon.parent / "runs").glob("run-*/plan.json"))) == 1
+
+
+def test_what_was_paid_for_once_is_not_begun_anew_elsewhere(moon: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, *AUTO, "A40", "--max-cost", "1"]) == 3
+    assert "The machine was taken away, and no other is free." in capsys.readouterr().err
+    assert [line.split()[:2] for line in did(moon)] == [["create", "taken-A40"], ["release", "taken-A40"]]
 
 
 def test_several_kinds_are_rented_at_once_and_compared(

@@ -61,6 +61,8 @@ class Moon:
         watcher.progress(Progress(state="runs", what=f"{loan.number} is up."))
         if "waits" in loan.number:
             time.sleep(60)
+        if "taken" in loan.number:
+            raise NoCapacity("The machine was taken away, and no other is free.")
         if "broken" in loan.number:
             return Ended(exit_code=4, reason="The machine broke down")
         watcher.out(" ".join(order.words).encode())

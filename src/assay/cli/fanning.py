@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -44,15 +44,22 @@ SAYS = "assay: "
 
 
 @dataclass
+class Heard:
+    """What a machine's process said of how it ended, if anything, and when it fell silent, by the monotonic clock."""
+
+    said: str | None = None
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Running:
     """A machine's process, and what is to be known of it."""
 
     leg: Leg
     process: subprocess.Popen[bytes]
-    since: float
+    since_s: float
     reader: threading.Thread
-    said: list[str] = field(default_factory=list)
-    """What it said of how it ended, if anything."""
+    heard: Heard
 
 
 def fan_out(ctx: click.Context, given: Mapping[str, Any], found: Wanted) -> int:
@@ -151,6 +158,7 @@ def start(leg: Leg, words: Sequence[str], folder: Path) -> Running:
     """Start a machine's process; what it says is shown with the kind of GPU before it, and kept."""
     place = folder / (leg.folder or leg.asked)
     place.mkdir()
+    since_s = time.monotonic()
     with (place / "leg.out").open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "assay.cli.leg", str(os.getpid()), *words],
@@ -160,24 +168,25 @@ def start(leg: Leg, words: Sequence[str], folder: Path) -> Running:
             env={**os.environ, FOLDER_VARIABLE: str(place)},
             start_new_session=True,
         )
-    said: list[str] = []
+    heard = Heard()
     assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-    reader = threading.Thread(target=_read, args=(process.stderr, place / "leg.err", leg.asked, said), daemon=True)
+    reader = threading.Thread(target=_read, args=(process.stderr, place / "leg.err", leg.asked, heard), daemon=True)
     reader.start()
-    return Running(leg, process, time.monotonic(), reader, said)
+    return Running(leg, process, since_s, reader, heard)
 
 
-def _read(stream: IO[bytes], path: Path, name: str, said: list[str]) -> None:
+def _read(stream: IO[bytes], path: Path, name: str, heard: Heard) -> None:
     """Show each line of a machine's process, and keep all of them."""
     with stream, path.open("wb") as kept:
         for line in stream:
             kept.write(line)
             text = line.decode(errors="replace").rstrip()
             if text.startswith(SAYS):
-                said[:] = [text.removeprefix(SAYS).rstrip(".")]
+                heard.said = text.removeprefix(SAYS).rstrip(".")
             if text:
                 with contextlib.suppress(OSError):
                     click.echo(f"{name}: {text}", err=True)
+    heard.ended_s = time.monotonic()
 
 
 def wait(running: Sequence[Running]) -> Stopped | None:
@@ -211,7 +220,7 @@ def after(each: Running, folder: Path) -> Leg:
     if code < 0 or (code == 0 and not runs):
         code = Stopped.exit_code if code < 0 else EXIT_DEFECT
     failed = code not in {0, 1} or not runs
-    why = each.said[0] if each.said else f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
+    why = each.heard.said or f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
     leg = each.leg if taken is None else each.leg.model_copy(update=as_taken(taken))
     return leg.model_copy(
         update={
@@ -219,6 +228,6 @@ def after(each: Running, folder: Path) -> Leg:
             "exit_code": code,
             "reason": why if failed else None,
             "run": str(runs[-1].relative_to(folder)) if runs else None,
-            "took_s": round(time.monotonic() - each.since, 1),
+            "took_s": None if each.heard.ended_s is None else round(each.heard.ended_s - each.since_s, 1),
         }
     )

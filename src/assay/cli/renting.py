@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assay.cli.renting_plan import Kind, Wanted
     from assay.hosts.auto import Look
-    from assay.hosts.base import Host, Offer
+    from assay.hosts.base import Host, Loan, Offer, Order
     from assay.hosts.choosing import Candidate
 
     Carry = Callable[[Host, Mapping[str, object]], int]
@@ -118,12 +118,32 @@ def _one(found: Wanted, kind: Kind, carry: Carry) -> int:
             continue
         click.echo(told(candidate), err=True)
         note(candidate)
+        lender = Lender(host)
         try:
-            return carry(host, changes(candidate, kind))
+            return carry(cast("Host", lender), changes(candidate, kind))
         except NoCapacity as error:
+            if lender.lent:
+                raise
             tried.append(str(error).rstrip("."))
             click.echo(f"{tried[-1]}.", err=True)
     raise MachineCannot(f"Nobody has one free: {'; '.join(tried)}.")
+
+
+class Lender:
+    """A host that remembers whether it has lent anything: what was paid for once is not begun anew elsewhere."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.lent = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._host, name)
+
+    def create(self, order: Order) -> Loan:
+        """Have what an order needs."""
+        loan = self._host.create(order)
+        self.lent = True
+        return loan
 
 
 def told(candidate: Candidate) -> str:
