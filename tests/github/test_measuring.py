@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from assay.cli.main import main
 from assay.hosts.remote import parcel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -19,6 +16,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assay_home: Path) ->
     """A commit beside the repository's own branch, and a command line that only notes what it is asked."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASSAY_SEND", "")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     (tmp_path / "subject/bench").mkdir(parents=True)
     (tmp_path / "subject/bench/thresholds.yaml").write_text("thresholds: [../../../home/runner/.modal.toml]\n")
     (tmp_path / "trusted/bench").mkdir(parents=True)
@@ -26,7 +24,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assay_home: Path) ->
 
     def noted(words: list[str]) -> int:
         (assay_home / "rentals.jsonl").write_text("{}\n")
-        (tmp_path / "noted").write_text("\n".join([os.getcwd(), os.environ.get("ASSAY_SEND", ""), *words]))  # noqa: PTH109
+        assert os.environ["PYTHONSAFEPATH"] == "1"
+        (tmp_path / "noted").write_text("\n".join([str(Path.cwd()), os.environ.get("ASSAY_SEND", ""), *words]))
         return 3
 
     monkeypatch.setattr("assay.cli.github_measure.measured", noted)

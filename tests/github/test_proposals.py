@@ -15,7 +15,7 @@ from assay.cli.main import main
 from assay.core.errors import AssayError, BadInput
 from assay.experiments.threshold.spec import load
 from assay.github import results as checking
-from assay.github.body import body, comment
+from assay.github.body import body, comment, title
 from assay.github.gathered import gather
 from assay.github.proposal import branch_of, checked_path, proposal
 from tests.github.measured import CONFIG, THRESHOLDS, WRONG, journal, leave, results
@@ -71,7 +71,7 @@ def test_a_pull_request_has_old_and_new_values_with_intervals_the_points_and_the
     assert pull["title"] == "Thresholds of NVIDIA L4: sorting_min 64 → 128"
     print(pull["body"])
     for said in (
-        "| `runtime.sorting_min` | `64` | **`128`** | 128 | 1.2× | passed |",
+        "| `runtime.sorting_min` | `64` | **`128`** | 128 to 128 | 1.2× | passed |",
         "+  sorting_min: 128  # Updated by benchmark; a guess",
         "sorting: From 128 up to the largest size, 512",
         "<details><summary>",
@@ -146,7 +146,7 @@ def test_what_is_decided_is_proposed_where_another_threshold_cannot_be_told(plac
     leave(place.folder / "results/results-L4", both)
     assert place.run("pull-request") == 0
     (pull,) = place.github.pulls
-    assert "| `runtime.merging_min` | `16` | as it is | not known" in pull["body"]
+    assert "| `runtime.merging_min` | `16` | as it is | cannot be told" in pull["body"]
     assert "merging_min: 16\n" in place.github.text(BRANCH, "configs/base.yaml")
 
 
@@ -265,7 +265,8 @@ def test_what_a_machine_wrote_stands_in_code_and_nowhere_else(tmp_path: Path) ->
         assert "\u202e" not in text
         assert text.count("</details>") - text.count("'</details>'") >= 1
         rows = [line for line in text.splitlines() if line.startswith("|")]
-        assert {line.count("|") for line in rows} <= {4, 7, 9}
+        assert {line.count("|") for line in rows} <= {4, 7, 8, 9}
+    assert not set(title(found)) & set("@#`<>[]|\n")
     assert re.fullmatch(r"assay/thresholds-[a-z0-9-]+", branch_of(HOSTILE, "a.yaml", "main"))
 
 

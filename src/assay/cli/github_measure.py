@@ -48,6 +48,7 @@ def command(**given: Any) -> int:
     job = measuring.Job(gpu=gpu, on=given["on"], max_cost_usd=given["max_cost"], limit=given["limit"])
     if thresholds is None and measuring.is_assay(subject):
         os.environ[SEND] = str(subject / "src/assay")
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours must not import from where they start
     os.chdir(subject)
     code = measured(measuring.words(job, thresholds, out))
     measuring.leave(out, code, home() / "rentals.jsonl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.experiments.threshold.words import BY
-from assay.github.markdown import block, code, details, plain, table
+from assay.github.markdown import bare, block, code, details, plain, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def title(found: Proposal) -> str:
         for each in found.changes
         if each.differs
     ]
-    return f"Thresholds of {plain(found.measured.device, 60)}: {', '.join(changed)}"[:250]
+    return f"Thresholds of {bare(found.measured.device)}: {', '.join(changed)}"[:250]
 
 
 def body(found: Proposal, spent: Sequence[Spent], *, commit: str | None, run_url: str | None) -> str:
@@ -100,7 +100,7 @@ def _changes(changes: Sequence[Change]) -> list[str]:
         )
         for each in changes
     ]
-    return table(("key", "old", "new", "from which size on (interval)", "margin", "parity"), rows)
+    return table(("key", "old", "new", "interval of the threshold", "margin", "parity"), rows)
 
 
 def _answers(found: Measured) -> list[str]:
@@ -119,7 +119,10 @@ def _points(found: Measured) -> list[str]:
     left = len(found.results.results) - len(rows)
     more = [f"And {left} more, among the artifacts of the run."] if left else []
     titles = ("threshold", "size", "sequence", "window", "speed-up (bounds)", "reference, ms", "fast, ms", "parity")
-    return details(f"{len(found.results.results)} points", [*table(titles, rows), "", *more])
+    kept = [number for number in range(len(titles)) if any(row[number] for row in rows)]
+    cells = [[row[number] for number in kept] for row in rows]
+    lines = table([titles[number] for number in kept], cells)
+    return details(f"{len(found.results.results)} points", [*lines, *(["", *more] if more else [])])
 
 
 def _point(row: Row) -> tuple[str, ...]:
@@ -158,8 +161,14 @@ def _facts(found: Measured, commit: str | None, run_url: str | None) -> list[str
         ("measured", found.results.measured_at),
         ("Assay", found.results.assay),
         ("commit", commit),
-        ("decided", BY[found.results.thresholds[0].decided_on]),
     ]
     known = [f"{name} {code(value)}" for name, value in said if value]
     where = f"Report, samples and every pair: [the artifacts of the run]({run_url})." if run_url else ""
-    return [f"{', '.join(known)}. {where}".rstrip()]
+    return [f"{', '.join(known)}. Decided {_decided(found)}. {where}".rstrip()]
+
+
+def _decided(found: Measured) -> str:
+    """Say by which time it was decided: by both only where both were taken."""
+    told = {time for each in found.answers for time in each.by_time}
+    by = found.results.thresholds[0].decided_on
+    return BY[next(iter(told)) if by == "cautious" and len(told) == 1 else by]

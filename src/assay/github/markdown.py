@@ -6,6 +6,7 @@ of it is printable and of this world: marks that turn text around or have no wid
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,11 @@ def code(text: object, at_most: int = 80) -> str:
     """Return a text as a span of code, fit for a cell of a table."""
     shown = plain(str(text), at_most).replace("`", "'").replace("|", "¦").strip()
     return f"`{shown or ' '}`"
+
+
+def bare(text: str, at_most: int = 60) -> str:
+    """Return a text for a title or a commit: letters and digits, with nothing that names a person or an issue."""
+    return " ".join(re.sub(r"[^A-Za-z0-9 .()+_-]", " ", plain(text, at_most)).split()) or "a device"
 
 
 def block(lines: Iterable[str], kind: str = "text") -> list[str]:

@@ -72,7 +72,8 @@ def links(folder: Path) -> Iterator[Path]:
 def words(job: Job, thresholds: str | None, out: Path) -> list[str]:
     """Return the command line that measures."""
     named = [thresholds] if thresholds else []
-    where = ["--on", job.on, "--gpu-type", job.gpu, "--max-cost", f"{job.max_cost_usd:g}", "--time", job.limit]
+    cost = [] if job.on.startswith("ssh:") else ["--max-cost", f"{job.max_cost_usd:g}"]
+    where = ["--on", job.on, "--gpu-type", job.gpu, *cost, "--time", job.limit]
     files = ["--output", str(out / RESULTS), "--report", str(out / REPORT), "--output-dir", str(out / RUNS)]
     return ["threshold", "run", *named, *where, *files]
 

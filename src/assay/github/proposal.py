@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
-from assay.experiments.threshold.words import PARITY, briefly
+from assay.experiments.threshold.words import PARITY, in_words
 from assay.store import yaml_edit
 from assay.store.yaml_places import find
 from assay.store.yaml_scalars import equal
@@ -40,10 +40,13 @@ class Change:
 
     @property
     def found(self) -> str:
-        """Where the threshold is, with its interval, in a few words."""
+        """Between which sizes the threshold lies, or that it lies nowhere, in a few words."""
+        place = self.answer.place
         if self.answer.parity != "passed":
-            return f"nothing: parity {PARITY[self.answer.parity]}"
-        return briefly(self.answer.place)
+            return f"none, as parity {PARITY[self.answer.parity]}"
+        if place.decision == "threshold":
+            return f"{place.low:g} to {place.high:g}"
+        return in_words(place)
 
 
 @dataclass(frozen=True)
