@@ -126,6 +126,13 @@ def _response(reply: Reply) -> httpx.Response:
     return httpx.Response(reply.status, headers={"Content-Type": reply.kind, **dict(reply.headers)}, content=reply.body)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that were killed while they spoke."""
+
+
 class Served:
     """The stand-in as an HTTP server on loopback, for processes that are really killed."""
 
@@ -166,8 +173,7 @@ class Served:
                 pass
 
         self.wrong: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 

@@ -14,6 +14,7 @@ from assay.core.home import home
 from assay.hosts import registry
 from assay.hosts.errand import carry_out
 from assay.hosts.rented.book import Book
+from assay.hosts.rented.pace import Pace
 from assay.hosts.rented.reaping import reap
 from tests.hosts.standins.cloud import Fate, VirtualClock
 from tests.hosts.standins.wired import PATHS, PretendWork, Quiet, host_of, order_for, service_of
@@ -33,7 +34,9 @@ LATE_S = 85.0
 """What turns up later than this is taken for never made, at first."""
 
 HOPELESS = ("credentials", "payment", "no capacity", "wrong GPU", "broken results", "price")
-REAPS = 4
+REAPS = 3
+PACE = Pace(look_s=15.0)
+"""Fewer looks than usual: a thousand schedules have many."""
 
 HOST: RentedHost
 """What the registry finds under the provider's name, as another process would make it anew."""
@@ -179,7 +182,7 @@ def play(schedule: Schedule) -> Outcome:
     book.end = end
     work = PretendWork(cloud, clock, broken=schedule.hopeless == "broken results")
     order = order_for(name, max_cost_usd=9.0, limit_s=2.0 * 3600)
-    finished, said = _errand(host_of(name, service, clock, hook=end.step, work=work, book=book), order)
+    finished, said = _errand(host_of(name, service, clock, hook=end.step, work=work, book=book, pace=PACE), order)
     left_at_end = len(cloud.running())
     clock.on_sleep = lambda: None
     _let_owners_die()
@@ -247,7 +250,7 @@ def _let_owners_die() -> None:
 
 
 def _reap_now(name: str, service: Service, clock: VirtualClock) -> None:
-    host = host_of(name, service, clock)
+    host = host_of(name, service, clock, pace=PACE)
     globals()["HOST"] = host
     before = registry.BUILT_IN[name]
     registry.BUILT_IN[name] = f"{__name__}:HOST"

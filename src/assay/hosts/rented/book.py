@@ -170,12 +170,20 @@ class Book:
         """Return every entry that can be understood, in order."""
         found: list[Entry] = []
         self.unreadable = 0
-        for line in durable.read_lines(self.path):
+        for line in self._lines():
             try:
                 found.append(Entry.model_validate_json(line))
             except ValidationError:
                 self.unreadable += 1
         return tuple(found)
+
+    def _lines(self) -> list[bytes]:
+        """Return the complete lines, whatever is in them."""
+        with durable.friendly_os_errors(self.path):
+            try:
+                return self.path.read_bytes().split(b"\n")[:-1]
+            except FileNotFoundError:
+                return []
 
     def rentals(self) -> tuple[Rental, ...]:
         """Return the orders as their entries leave them, the oldest first."""
