@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from getpass import getuser
 from typing import TYPE_CHECKING, Any
 
 from tests.hosts.standins.answering import Reply
 from tests.hosts.standins.cloud import Cloud, Kind, RealClock, VirtualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.hosts.standins.cloud import Box
 
 SAID = {"starting": "STARTING", "up": "RUNNING", "lost": "EXITED", "ending": "EXITED", "gone": "TERMINATED"}
@@ -32,6 +35,11 @@ class RunPodService:
     page: int = 2
     """Pods on one page of a list."""
 
+    port: int = 22
+    """Of the ssh server that stands for every pod."""
+
+    on_create: Callable[[dict[str, Any]], None] = lambda content: None
+
     def error(self, status: int, words: str) -> Reply:
         return Reply(status, {"title": "no", "status": status, "detail": words}, "application/problem+json")
 
@@ -41,6 +49,7 @@ class RunPodService:
             case ("GET", ["catalog", "gpus"]):
                 reply = Reply(200, {"gpus": [self._gpu(name) for name in self.cloud.kinds]})
             case ("POST", ["pods"]):
+                self.on_create(content)
                 box = self.cloud.make(content["name"], content["gpu"]["id"], content["cloud"])
                 none = "There are no longer any instances available with the requested specifications."
                 reply = Reply(201, self._pod(box)) if box else self.error(400, none)
@@ -86,7 +95,7 @@ class RunPodService:
 
     def _pod(self, box: Box) -> dict[str, Any]:
         stage = self.cloud.stage(box)
-        direct = {"host": "127.0.0.1", "port": 22, "username": "root"} if stage == "up" else None
+        direct = {"host": "127.0.0.1", "port": self.port, "username": getuser()} if stage == "up" else None
         return {
             "id": box.number,
             "name": box.name,

@@ -52,13 +52,14 @@ class Desk:
         machine = self.provider.look(number)
         return None if machine is None or machine.stage == "gone" else machine
 
-    def heard(self, question: Callable[[], FoundT]) -> FoundT:
-        """Return the answer to a question that changes nothing, asked until it is answered.
+    def heard(self, question: Callable[[], FoundT], within_s: float | None = None) -> FoundT:
+        """Return the answer to a question that changes nothing, asked until it is answered, or for ``within_s``.
 
         Raises:
             Unanswered: For as long as a provider may be silent.
         """
-        until = self.clock.now() + timedelta(seconds=self.pace.silent_at_most_s)
+        silent_s = self.pace.silent_at_most_s if within_s is None else within_s
+        until = self.clock.now() + timedelta(seconds=silent_s)
         while True:
             try:
                 return question()

@@ -92,8 +92,8 @@ class RentedHost:
         return self.provider.missing()
 
     def offers(self) -> tuple[Offer, ...]:
-        """Return what can be had now, with the price of this moment."""
-        return self.desk.heard(self.provider.offers)
+        """Return what can be had now, with the price of this moment; a silent provider is not waited for long."""
+        return self.desk.heard(self.provider.offers, within_s=self.desk.pace.offers_within_s)
 
     def script(self, order: Order) -> str:
         """Return what would be rented, for how much and until when; nothing is."""
@@ -112,7 +112,7 @@ class RentedHost:
 
     def create(self, order: Order) -> Loan:
         """Rent what the order needs; its lease and its intent are on disk before anything is asked for."""
-        offers = offering.candidates(self.name, self.offers(), order)
+        offers = offering.candidates(self.name, self.desk.heard(self.provider.offers), order)
         held = Held(order, *affording.intend(self.desk, order, offers[0]))
         try:
             self._ask(held, offers)
@@ -257,7 +257,7 @@ class RentedHost:
         seconds = (held.deadline_at - self.desk.clock.now()).total_seconds()
         if seconds < budget.LEAST_USEFUL_S:
             raise Stopped(f"{taken}, and before the deadline there is no time for another") from taken
-        offers = offering.candidates(self.name, self.offers(), held.order)
+        offers = offering.candidates(self.name, self.desk.heard(self.provider.offers), held.order)
         affording.note_intent(self.desk, held.order, offers[0], held.deadline_at)
         self._ask(held, offers)
 

@@ -27,6 +27,9 @@ class Pace:
     silent_at_most_s: float = 300.0
     """A provider that answers nothing for so long is given up."""
 
+    offers_within_s: float = 15.0
+    """Who only chooses does not wait longer for a list of offers."""
+
     launches: int = 3
     """How often a machine is asked for before an order is given up, where the answers never came."""
 
