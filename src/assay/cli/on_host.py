@@ -216,7 +216,8 @@ def _raise_for(ended: Ended, order: Order, folders: tuple[Path, ...], host: Host
         return
     kinds: dict[int, type[AssayError]] = {kind.exit_code: kind for kind in (BadInput, MachineCannot, Stopped)}
     way_on = _way_on(order, host) if folders else ""
-    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason.rstrip('.')}. Its files are in {order.folder}{way_on}.")
+    left = "" if SHIPS in host.options else f". Its files are in {order.folder}"
+    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason.rstrip('.')}{left}{way_on}.")
 
 
 def _way_on(order: Order, host: Host) -> str:

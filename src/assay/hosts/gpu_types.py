@@ -144,7 +144,7 @@ def _near(text: str, offered: Mapping[str, Iterable[str]]) -> str:
 
 def _offered_by(name: str, offered: Mapping[str, Iterable[str]]) -> str:
     hosts = [host for host, kinds in offered.items() if any(set(types_of(k)) & set(types_of(name)) for k in kinds)]
-    return f" ({', '.join(hosts)})" if hosts else " (offered by nobody)"
+    return f" ({', '.join(hosts)})" if hosts else " (offered by nobody)" if offered else ""
 
 
 def cannot(kind: str, subjects: Iterable[str]) -> str | None:

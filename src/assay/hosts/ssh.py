@@ -19,7 +19,7 @@ from assay.hosts.base import Loan, Offer, Order
 from assay.hosts.remote import work
 from assay.hosts.remote.line import LineLost
 from assay.hosts.remote.ssh_line import SshLine
-from assay.hosts.traces import run_of
+from assay.hosts.traces import ORDER, run_of
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -138,6 +138,14 @@ def undo(place: str, order: dict[str, JsonValue]) -> None:
         except MachineCannot:  # what came is kept in the order's folder, and is no reason to leave anything there
             pass
     work.clean(line, whole)
+    if run_of(Path(whole.folder)) is None:
+        _forget_unless_kept(Path(whole.folder))
+
+
+def _forget_unless_kept(folder: Path) -> None:
+    """Remove the folder of an order that left nothing: no run, and nothing that came back in its place."""
+    if {path.name for path in folder.glob("*")} <= {ORDER}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _size(path: Path) -> str:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from assay.hosts.base import Order
 from assay.hosts.remote.frames import runs_there
+from assay.hosts.remote.line import Said
+from assay.hosts.remote.pumping import Pump
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from assay.hosts.base import Progress
@@ -38,10 +41,29 @@ class Listener:
         self.said += data
 
 
+class HereLine:
+    """A line to this very machine: what is done there is done by a shell here."""
+
+    where = "gpu7"
+
+    def do(
+        self,
+        script: str,
+        *,
+        feed: Iterable[bytes] = (),
+        out: Callable[[bytes], None] | None = None,
+        err: Callable[[bytes], None] | None = None,
+        within_s: float | None = None,
+    ) -> Said:
+        """Run it."""
+        pump = Pump(["sh", "-c", script], out=out, err=err)
+        return Said(pump.run(feed, within_s), pump.kept_out, pump.kept_err)
+
+
 def order_for(workplace: Path, *words: str, **changes: Any) -> Order:
     """Return an order to run these words on a machine elsewhere, with the interpreter of these tests."""
     number = secrets.token_hex(8)
-    whole = (*words, "--output-dir", runs_there(number)) if words and words[0] == "run" else words
+    whole = ("run", "--output-dir", runs_there(number), *words[1:]) if words and words[0] == "run" else words
     return Order(
         **{
             "id": number,

@@ -8,7 +8,7 @@ from shlex import quote
 OFF = (
     "sync; s=; [ $(id -u) = 0 ] || s='sudo -n'; "
     "$s shutdown -h now || $s poweroff -f || $s halt -f -p || $s sh -c 'echo o > /proc/sysrq-trigger'; "
-    "sleep 20; $s kill -TERM 1; sleep 10; $s kill -KILL -1"
+    "sleep 20; $s kill -s TERM 1; sleep 10; $s kill -s KILL -- -1"
 )
 """Whatever ends it: a whole machine is switched off; a container ends with its first process."""
 
@@ -22,7 +22,7 @@ def script(deadline_at: datetime, *, now: datetime | None = None, off: str = OFF
     return f"""umask 077
 f="${{TMPDIR:-/tmp}}/assay-watchdog.$(id -u)"
 if [ -O "$f" ]; then
-  kill -KILL -- "-$(cat "$f")" 2>/dev/null
+  kill -s KILL -- "-$(cat "$f")" 2>/dev/null
   rm -f "$f"
 fi
 command -v setsid >/dev/null || exit 1

@@ -11,11 +11,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay.hosts.remote.there import folder as its
 from assay.hosts.remote.there import follow
 from assay.hosts.remote.there.settle import VERSION
 from assay.hosts.remote.there.unpacking import unpack
+
+if TYPE_CHECKING:
+    from assay.machine.model import Machine
 
 
 def main(base: Path, key: str, order: str) -> int:
@@ -30,7 +34,8 @@ def main(base: Path, key: str, order: str) -> int:
         if not folder.is_dir():
             _take_in(folder, environment)
         job = its.read(folder / its.JOB) or {}
-        if job["gpu"] is not None and (wrong := wrong_gpu(job["gpu"], job["gpu_count"])):
+        wrong = None if job["gpu"] is None else wrong_gpu(job["gpu"], job["gpu_count"])
+        if wrong is not None:
             sys.stderr.write(wrong)
             return its.WRONG_GPU
         _start_once(folder)
@@ -79,12 +84,15 @@ def _start_once(folder: Path) -> None:
     its.write(folder / its.KEEPER, {"pid": keeper.pid, "started": its.started_at(keeper.pid)})
 
 
-def wrong_gpu(asked: str, count: int) -> str | None:
-    """Return what is here instead of the GPU that was asked for, as a clause; null when it is the one."""
+def wrong_gpu(asked: str, count: int, machine: Machine | None = None) -> str | None:
+    """Return what is here instead of the GPU that was asked for, as a clause; null when it is the one.
+
+    Every GPU has to be of that kind: which one will answer is not known yet.
+    """
     from assay.hosts.gpu_types import will_do
     from assay.machine.detect import detect
 
-    machine = detect()
+    machine = machine or detect()
     names = [gpu.name for gpu in machine.gpus]
     right = [name for name in names if will_do(asked, name)]
     if len(right) == len(names) and len(right) >= count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -23,6 +24,10 @@ def main(folder: Path) -> int:
         time.sleep(0.02)
     if keeper is not None:
         os.kill(keeper, signal.SIGKILL)
+    if not asked:
+        for pid in its.belonging(folder):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
     return 0 if its.see_gone(folder, 0.0 if asked else UNDOING_S) else 1
 
 
