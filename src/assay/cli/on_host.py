@@ -87,7 +87,7 @@ NOT_SENT = frozenset({*OPTIONS, "dry_run", "provider"})
 SHIPS = "ship"
 """A host with this among its options shares no files with us."""
 
-HERE = frozenset({"output_dir", "history"})
+HERE = frozenset({"output_dir", "history", "dry_run"})
 """What is done here, where no files are shared."""
 
 
@@ -142,8 +142,10 @@ def _sent_to(
 ) -> int:
     """Return the exit code of the verb on a host; ``changes`` is what its order says of the machine."""
     ships = SHIPS in host.options
-    kept = after.kept if after is not None and ships else frozenset()
-    but = NOT_SENT | kept | (HERE if ships else frozenset())
+    but = NOT_SENT
+    if ships:  # an option that a verb has itself, as the ranks of a scaling, is the verb's there as well
+        elsewhere = {str(p.name) for p in ctx.command.params if isinstance(p, HostOption)}
+        but = HERE | elsewhere | (after.kept if after is not None else frozenset())
     order = order_of(ctx, given, host.name, place, but=but, ships=ships).model_copy(update=changes)
     if given.get("dry_run"):
         click.echo(host.script(order), nl=False)
