@@ -42,6 +42,7 @@ def sent(
     from assay.cli.renting_plan import wanted
 
     names = auto.renting() if on == registry.AUTO else (on,)
+    auto.refuse(on, place)
     verb = " ".join(ctx.command_path.split()[1:])
     found = wanted(verb, given, names, datetime.now(UTC), place)
     _understood(said, tuple(found.looks.values()), on)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot
+from assay.core.errors import BadInput, MachineCannot
 from assay.hosts import prices, registry
 
 if TYPE_CHECKING:
@@ -59,6 +59,17 @@ def renting() -> tuple[str, ...]:
     """Return the hosts that rent; one that cannot be loaded is among them, so that it is told why."""
     found = {name: _loaded(name) for name in sorted(registry.known())}
     return tuple(name for name, host in found.items() if isinstance(host, str) or rents(host))
+
+
+def refuse(name: str, place: str | None) -> None:
+    """Refuse a place at a host that it has but that is of no use to us, with the reason.
+
+    Raises:
+        BadInput: The host's ``refuses`` names it.
+    """
+    refuses = getattr(_loaded(name), "refuses", {}) if place is not None and name in registry.known() else {}
+    if place in refuses:
+        raise BadInput(f"--on {name}:{place} is refused: {refuses[place]}.")
 
 
 def _loaded(name: str) -> Host | str:

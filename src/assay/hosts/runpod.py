@@ -7,7 +7,7 @@ there, and `assay reap` ends the pod.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.base import Offer
@@ -50,6 +50,10 @@ class RunPod:
     name = "runpod"
     default_image = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
     keyed = True
+    refuses: ClassVar[dict[str, str]] = {
+        "serverless": "a benchmark needs a whole machine to itself from its first sample to its last, and a serverless "
+        "worker shares it, comes and goes; pods are rented instead"
+    }
 
     def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._api = Account(

@@ -81,6 +81,13 @@ def test_what_is_over_is_shown_quoted_against_billed(assay: Assay, served: Serve
     assert row["quoted_usd"] == pytest.approx(0.245, abs=0.01)
 
 
+def test_serverless_is_refused_with_the_reason(assay: Assay, served: Served) -> None:
+    ran = assay("run", "softmax", "--on", "runpod:serverless", "--gpu-type", "L4")
+    assert ran.code == 2
+    assert "--on runpod:serverless is refused: a benchmark needs a whole machine to itself" in ran.err
+    assert served.service.cloud.requests == []
+
+
 def test_without_rentals_there_is_nothing_to_show(assay: Assay) -> None:
     assert assay("rentals").out == "Nothing is rented, and nothing was in this month.\n"
     assert assay("reap").out == "Nothing was left behind.\n"

@@ -83,6 +83,7 @@ class RentedHost:
         """Say whose machines; the rest is handed in by tests."""
         self.provider = provider
         self.name = provider.name
+        self.refuses: dict[str, str] = dict(getattr(provider, "refuses", {}))
         self.desk = Desk(provider, clock or SystemClock(), pace or Pace(), book or Book())
         self._work = work
         self._held: dict[str, Held] = {}
