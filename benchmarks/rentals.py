@@ -1,6 +1,7 @@
 """Is a rented machine ever left running? Random faults over whole errands at stand-ins of the providers.
 
 python benchmarks/rentals.py run       play every schedule (minutes), keep every outcome, print the tables
+python benchmarks/rentals.py kill      only the clients that are really killed, anew
 python benchmarks/rentals.py verify    compute the tables again from the kept outcomes
 
 A schedule is drawn by its seed: requests that are cut or answered with 503, 429 or garbage, before or after they took
@@ -28,7 +29,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 RESULTS = Path(__file__).parent / "results" / "rentals.json"
-SCHEDULES, WITHOUT_A_RULE, KILLS = 1000, 200, 50
+SCHEDULES, WITHOUT_A_RULE = 1000, 200
+KILLS, STOPS = 50, 20
 PROVIDERS = ("runpod", "lambda")
 FIELDS = (
     "ends",
@@ -68,7 +70,6 @@ def run() -> Kept:
     """Return every outcome."""
     from assay.core.guardian import Guardian
     from tests.hosts.standins.broken_rules import RULES, without
-    from tests.hosts.standins.killing import kills
 
     os.environ["RUNPOD_API_KEY"] = os.environ["LAMBDA_API_KEY"] = "a-key"
     kept: Kept = {"fields": FIELDS, "schedules": {}, "without": {}, "took_s": {}}
@@ -82,8 +83,17 @@ def run() -> Kept:
                 kept["without"][rule or "none"] = [
                     played(provider, seed) for provider in PROVIDERS for seed in range(WITHOUT_A_RULE)
                 ]
-    kept["kills"] = [asdict(each) for each in kills(KILLS, seed=0)]
+    kept["kills"] = killed()
     return kept
+
+
+def killed() -> list[Kept]:
+    """Return what became of clients that were killed, half of them with their guardians, or stopped."""
+    from tests.hosts.standins.killing import kills
+    from tests.hosts.standins.victims import WITH_GUARDIAN
+
+    hows = ["kill -9", WITH_GUARDIAN] * (KILLS // 2) + ["SIGTERM", "SIGINT"] * (STOPS // 2)
+    return [asdict(each) for each in kills(hows, seed=0)]
 
 
 def _rows(kept: Kept, found: list[list[Any]]) -> list[dict[str, Any]]:
@@ -146,22 +156,15 @@ def _without(kept: Kept) -> list[str]:
 
 
 def _kills(kept: Kept) -> list[str]:
-    titles = (
-        "kill -9 of",
-        "kills",
-        "with a machine then",
-        "left by the guardian",
-        "reaps that failed",
-        "left after reap",
-    )
-    lines = _head(*titles)
-    for guardian, title in ((True, "the client"), (False, "the client and its guardian")):
-        mine = [each for each in kept["kills"] if each["guardian"] is guardian]
+    titles = ("the client ends by", "times", "with a machine then", "left before reap", "reaps that failed")
+    lines = _head(*titles, "left after reap")
+    for how in dict.fromkeys(each["how"] for each in kept["kills"]):
+        mine = [each for each in kept["kills"] if each["how"] == how]
         running = sum(each["running_at_kill"] > 0 for each in mine)
-        by_guardian = str(sum(each["left_by_guardian"] for each in mine)) if guardian else "–"
+        told = [each["left_before_reap"] for each in mine if each["left_before_reap"] is not None]
         failed = sum(each["reap_code"] != 0 for each in mine)
         left = sum(each["left_after_reap"] + each["leases_left"] for each in mine)
-        lines.append(f"| {title} | {len(mine)} | {running} | {by_guardian} | {failed} | {left} |")
+        lines.append(f"| {how} | {len(mine)} | {running} | {sum(told) if told else '–'} | {failed} | {left} |")
     return lines
 
 
@@ -177,10 +180,16 @@ def check(kept: Kept) -> None:
         assert (each["left_after_reap"], each["leases_left"], each["reap_code"]) == (0, 0, 0)
 
 
+def _keep(found: Kept) -> None:
+    RESULTS.write_text(json.dumps(found, separators=(",", ":")).replace("],[", "],\n[") + "\n")
+
+
 def main(what: str) -> None:
     """Do what was asked for."""
     if what == "run":
-        RESULTS.write_text(json.dumps(run(), separators=(",", ":")).replace("],[", "],\n[") + "\n")
+        _keep(run())
+    if what == "kill":
+        _keep({**json.loads(RESULTS.read_text()), "kills": killed()})
     kept = json.loads(RESULTS.read_text())
     check(kept)
     print("\n".join(table(kept)))

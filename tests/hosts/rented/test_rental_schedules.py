@@ -9,6 +9,7 @@ import pytest
 from assay.core.guardian import Guardian
 from tests.hosts.standins.killing import kills
 from tests.hosts.standins.schedules import LATE_S, draw, play
+from tests.hosts.standins.victims import WITH_GUARDIAN
 from tests.hosts.standins.wired import KEYS
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def test_nothing_is_left_after_any_schedule_of_faults(
             assert outcome.left_at_end == 0, (schedule, outcome)
 
 
-def test_a_client_that_is_killed_leaves_nothing_after_the_next_reap() -> None:
-    for killed in kills(10, seed=1):
+def test_a_client_that_is_killed_or_stopped_leaves_nothing_after_the_next_reap() -> None:
+    for killed in kills(["kill -9", WITH_GUARDIAN] * 5 + ["SIGTERM", "SIGINT"], seed=1):
         assert (killed.reap_code, killed.left_after_reap, killed.leases_left) == (0, 0, 0), killed
-        assert killed.left_by_guardian in {None, 0}, killed
+        assert killed.left_before_reap in {None, 0}, killed

@@ -13,17 +13,19 @@ from tests.hosts.standins.runpod import RunPodService, cloud
 from tests.hosts.standins.victims import Killed, Victims, kill_one
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.hosts.standins.cloud import Fault
 
 
-def kills(count: int, seed: int) -> list[Killed]:
-    """Kill so many clients at random moments, every other one with its guardian; say what each came to."""
+def kills(hows: Iterable[str], seed: int) -> list[Killed]:
+    """End clients in these ways, each at a random moment; say what each came to."""
     rng = random.Random(seed)
     account = cloud(RealClock())
     served, victims = Served(RunPodService(account)), Victims()
     found: list[Killed] = []
     try:
-        for nth in range(count):
+        for how in hows:
             account.usual = Fate(
                 listed_s=rng.choice((0.0, rng.uniform(0, 0.3))),
                 up_s=rng.uniform(0.02, 0.3),
@@ -36,7 +38,7 @@ def kills(count: int, seed: int) -> list[Killed]:
                 launch.pop() if launch and (method, path) == ("POST", "/pods") else None
             )
             with tempfile.TemporaryDirectory(prefix="assay-killed-") as home:
-                found.append(kill_one(victims, served, Path(home), rng, guardian=nth % 2 == 1))
+                found.append(kill_one(victims, served, Path(home), rng, how))
     finally:
         victims.close()
         served.close()

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+WITH_GUARDIAN = "kill -9, with its guardian"
+SIGNALS = {
+    "kill -9": signal.SIGKILL,
+    WITH_GUARDIAN: signal.SIGKILL,
+    "SIGTERM": signal.SIGTERM,
+    "SIGINT": signal.SIGINT,
+}
 LASTS_S = 1.2
 """About as long as an errand takes from its first request to its end; some are killed after it."""
 
@@ -68,19 +75,20 @@ class Killed:
     """What one kill came to."""
 
     after_s: float
-    guardian: bool
-    """Whether the guardian was left alive."""
+    how: str
+    """The signal; "with its guardian" where that was killed too."""
 
     machines: int
     running_at_kill: int
-    left_by_guardian: int | None
+    left_before_reap: int | None
+    """By a client that was asked to stop, or by the guardian of one that was killed; null: that was killed too."""
     reap_code: int
     left_after_reap: int
     leases_left: int
 
 
-def kill_one(victims: Victims, served: Served, home: Path, rng: random.Random, *, guardian: bool) -> Killed:
-    """Start a client, kill it at some moment, reap; say what was left."""
+def kill_one(victims: Victims, served: Served, home: Path, rng: random.Random, how: str) -> Killed:
+    """Start a client, end it at some moment, reap; say what was left."""
     cloud = served.service.cloud
     cloud.boxes.clear()
     cloud.requests.clear()
@@ -90,30 +98,30 @@ def kill_one(victims: Victims, served: Served, home: Path, rng: random.Random, *
     _wait_until(lambda: len(cloud.requests) > 0 or not _lives(pid))
     time.sleep(after_s)
     guardians = _children(pid)
-    for number in [] if guardian else guardians:
-        _kill(number)
-    _kill(pid)
+    for number in guardians if how == WITH_GUARDIAN else ():
+        _send(number, signal.SIGKILL)
+    _send(pid, SIGNALS[how])
     running = len(cloud.running())
     left = None
-    if guardian:
-        _wait_until(lambda: not any(_lives(pid) for pid in guardians))
+    if how != WITH_GUARDIAN:
+        _wait_until(lambda: not any(_lives(number) for number in (pid, *guardians)))
         left = len(cloud.running())
     code = int(victims.ask({"do": "reap", **where})["code"])
     return Killed(
         after_s=round(after_s, 3),
-        guardian=guardian,
+        how=how,
         machines=len(cloud.boxes),
         running_at_kill=running,
-        left_by_guardian=left,
+        left_before_reap=left,
         reap_code=code,
         left_after_reap=len(cloud.running()),
         leases_left=len(list((home / "leases").glob("*.json"))),
     )
 
 
-def _kill(pid: int) -> None:
+def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def _children(pid: int) -> list[int]:
