@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,19 @@ def test_a_path_from_the_root_in_a_file_that_goes_along_is_refused(project: Path
     (project / "bad.yaml").write_text(f"file: {project}/bench.py\n")
     with pytest.raises(BadInput, match="is named relative to where you start"):
         sent(project, "run", "x", "--options", "bad.yaml")
+
+
+@pytest.mark.parametrize("named", ["../secret.txt", "link.txt"])
+def test_a_file_that_somebody_wrote_does_not_take_along_what_lies_outside(project: Path, named: str) -> None:
+    (project.parent / "secret.txt").write_text("of nobody else")
+    (project / "link.txt").symlink_to(project.parent / "secret.txt")
+    (project / "theirs.yaml").write_text(f"prompts: {named}\n")
+    with pytest.raises(BadInput, match="outside the folder you start in; --ship"):
+        sent(project, "threshold", "run", "theirs.yaml")
+    luggage = Luggage(project)
+    luggage.add(named)
+    luggage.word("theirs.yaml")
+    assert os.path.normpath(named) in {each.there for each in luggage.shipped()}
 
 
 def test_what_is_named_to_be_shipped_is_shipped_whole_without_caches(project: Path) -> None:

@@ -76,16 +76,27 @@ class Luggage:
     def told(self, path: Path, *, around: bool = True) -> None:
         """Take along what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
 
+        Who wrote the file may be somebody else: what it names outside the folder the command was started in, by ``..``
+        or through a link, is not taken unless the command line names it too.
+
         Raises:
-            BadInput: It names a file by its path from the root, which would mean another one there.
+            BadInput: It names a file by its path from the root, which would mean another one there, or one outside.
         """
         for text in _texts(path):
             place, _ = _split(text)
-            if Path(place).is_absolute() and Path(place).is_file():
+            if Path(place).is_absolute() and _is_file(Path(place)):
                 raise BadInput(f"{path} names {place}; a file that goes along is named relative to where you start.")
             for base in (self._cwd, path.parent) if around else (self._cwd,):
-                if place and (base / place).is_file():
+                if place and _is_file(base / place):
+                    self._make_sure_inside(base / place, path)
                     self._take_with_its_kind(base / place, function=place != text)
+
+    def _make_sure_inside(self, path: Path, teller: Path) -> None:
+        inside = path.resolve().is_relative_to(self._cwd.resolve())
+        if not inside and self._there(path) not in self._files:
+            raise BadInput(
+                f"{teller} names {path}, which is outside the folder you start in; --ship {path} sends it along."
+            )
 
     def _named(self, word: str, *, absolute: bool) -> str:
         place, function = _split(word)
