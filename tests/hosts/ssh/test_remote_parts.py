@@ -22,7 +22,7 @@ from assay.hosts.base import Shipped
 from assay.hosts.remote import watchdog, work
 from assay.hosts.remote.environment import prepare
 from assay.hosts.remote.frames import Frames, runs_there
-from assay.hosts.remote.parcel import bundle, start_of, wheel
+from assay.hosts.remote.parcel import bundle, contents, start_of, wheel
 from assay.hosts.remote.there.begin import wrong_gpu
 from assay.hosts.remote.there.settle import lacking_of
 from assay.hosts.remote.there.unpacking import unpack
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 def test_a_wheel_of_this_version_can_be_imported_and_is_always_the_same(tmp_path: Path) -> None:
     made = wheel()
-    wheel.cache_clear()
+    contents.cache_clear()
     assert wheel() == made
     path = tmp_path / "assay.whl"
-    path.write_bytes(made.data)
+    path.write_bytes(made)
     said = subprocess.run(
         [sys.executable, "-P", "-c", "import assay, assay.hosts.remote.there.keeper as k; print(assay.__file__)"],
         env={"PYTHONPATH": str(path)},
@@ -51,7 +51,7 @@ def test_a_wheel_of_this_version_can_be_imported_and_is_always_the_same(tmp_path
 
 
 def test_what_a_wheel_needs_and_is_not_installed_is_named(tmp_path: Path) -> None:
-    (tmp_path / "assay.whl").write_bytes(wheel().data)
+    (tmp_path / "assay.whl").write_bytes(wheel())
     shutil.unpack_archive(tmp_path / "assay.whl", tmp_path, "zip")
     assert lacking_of(tmp_path) == []
     (described,) = tmp_path.glob("*.dist-info/METADATA")

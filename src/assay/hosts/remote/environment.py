@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
-from assay.hosts.remote.parcel import CHUNK, wheel
+from assay.hosts.remote.parcel import CHUNK, key, wheel
 
 if TYPE_CHECKING:
     from assay.hosts.base import Order
@@ -30,7 +30,7 @@ PRELUDE = 'umask 077\nbase="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/assay"\n'
 
 def key_of(order: Order) -> str:
     """Return the environment's name: it depends on every file of this version, and on the interpreter named."""
-    return f"{wheel().key}-{hashlib.sha256(order.python.encode()).hexdigest()[:8]}"
+    return f"{key()}-{hashlib.sha256(order.python.encode()).hexdigest()[:8]}"
 
 
 def prepare(line: Line, order: Order) -> None:
@@ -39,7 +39,7 @@ def prepare(line: Line, order: Order) -> None:
     Raises:
         MachineCannot: There is no interpreter that would do, something it needs cannot be had, the disk is full.
     """
-    data = wheel().data
+    data = wheel()
     pieces = (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
     said = line.do(_script(order), feed=pieces, within_s=MADE_WITHIN_S)
     if said.code == NO_PYTHON:
@@ -74,10 +74,10 @@ def _no_python(line: Line, order: Order, said: Said) -> str:
 def _script(order: Order) -> str:
     """Return what puts the wheel there, finds an interpreter and has it make the environment."""
     candidates = LIKELY if order.python == PYTHON else (order.python,)
-    key = key_of(order)
+    name = key_of(order)
     return f"""{PRELUDE}
 mkdir -p "$base/env" "$base/orders" || exit 1
-wheel="$base/env/.{key}.$$.whl"
+wheel="$base/env/.{name}.$$.whl"
 trap 'rm -f "$wheel"' EXIT
 cat > "$wheel" || exit 1
 found= old=
@@ -97,5 +97,5 @@ if [ -z "$found" ]; then
   echo "$old"
   exit {NO_PYTHON}
 fi
-PYTHONPATH="$wheel" "$found" -P -m assay.hosts.remote.there.settle "$base" {key} "$wheel"
+PYTHONPATH="$wheel" "$found" -P -m assay.hosts.remote.there.settle "$base" {name} "$wheel"
 """

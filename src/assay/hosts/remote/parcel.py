@@ -13,7 +13,6 @@ import tempfile
 import tomllib
 import zipfile
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
@@ -37,17 +36,9 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _IN_MEMORY = 1 << 25
 
 
-@dataclass(frozen=True)
-class Wheel:
-    """A wheel, and a name that another one with any other content does not have."""
-
-    data: bytes
-    key: str
-
-
 @cache
-def wheel() -> Wheel:
-    """Return a wheel of the package that runs here, made of its files; the same files make the same wheel.
+def contents() -> dict[str, bytes]:
+    """Return the files of a wheel of the package that runs here, by their paths in it.
 
     ``ASSAY_SEND`` names another package folder of Assay, of which only the files are read: a commit is measured as it
     is, and nothing of it runs here.
@@ -58,20 +49,29 @@ def wheel() -> Wheel:
     package = Path(os.environ.get(SEND) or Path(assay.__file__).parent)
     if not (package / "cli/main.py").is_file():
         raise BadInput(f"{SEND} is {package}, which is not the package of Assay.")
-    stem = f"{NAME.replace('-', '_')}-{__version__}"
-    described = f"{stem}.dist-info"
+    described = f"{NAME.replace('-', '_')}-{__version__}.dist-info"
     files = {f"assay/{path.relative_to(package)}": path.read_bytes() for path in _sources(package)}
     files[f"{described}/METADATA"] = _metadata(package)
     files[f"{described}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: assay\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{described}/entry_points.txt"] = b"[console_scripts]\nassay = assay.cli.main:main\n"
     rows = [f"{name},sha256={_hash(data)},{len(data)}\n" for name, data in files.items()]
     files[f"{described}/RECORD"] = "".join([*rows, f"{described}/RECORD,,\n"]).encode()
+    return files
+
+
+def key() -> str:
+    """Return a name that a wheel of any other content does not have."""
+    (record,) = (data for name, data in contents().items() if name.endswith(".dist-info/RECORD"))
+    return hashlib.sha256(record).hexdigest()[:16]
+
+
+def wheel() -> bytes:
+    """Return the wheel; the same files make the same wheel."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, data in files.items():
+        for name, data in contents().items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
-    key = hashlib.sha256("".join(rows).encode()).hexdigest()[:16]
-    return Wheel(buffer.getvalue(), key)
+    return buffer.getvalue()
 
 
 def _sources(package: Path) -> list[Path]:
