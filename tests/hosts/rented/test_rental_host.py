@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,22 @@ def test_what_runs_elsewhere_counts_against_the_month(runpod: Stage, monkeypatch
         runpod.host.create(order_for("runpod", id="fedcba9876543210"))
     runpod.host.release(loan)
     runpod.host.release(runpod.host.create(order_for("runpod", id="fedcba9876543210")))
+
+
+def test_many_at_once_do_not_spend_the_same_money(runpod: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_MONTHLY_BUDGET_USD", "1.0")
+
+    def rent(nth: int) -> Loan | None:
+        try:
+            return runpod.host.create(order_for("runpod", id=f"fedcba987654321{nth}"))
+        except MachineCannot:
+            return None
+
+    with ThreadPoolExecutor(6) as many:
+        loans = [loan for loan in many.map(rent, range(6)) if loan is not None]
+    assert len(loans) == 2, "at $0.49 each"
+    for loan in loans:
+        runpod.host.release(loan)
 
 
 def test_a_price_that_rose_since_it_was_chosen_is_not_paid_unasked(runpod: Stage) -> None:
