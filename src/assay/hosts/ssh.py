@@ -68,7 +68,7 @@ class SshHost:
     def create(self, order: Order) -> Loan:
         """Make sure that the machine answers, and write down what has to be undone there."""
         line = line_to(order.place)
-        line.do("true")
+        line.open()
         args: dict[str, JsonValue] = {"place": order.place, "order": order.as_json()}
         self._leases[order.name] = leases.take(
             KIND, f"order {order.name} on {order.place}", UNDO, args, lease_id=order.id

@@ -112,6 +112,14 @@ class SshLine:
             raise self._lost(pump.errors)
         return Said(code, pump.kept_out, pump.kept_err)
 
+    def open(self) -> None:
+        """Make the connection now, unless it stands.
+
+        Raises:
+            LineLost: It cannot be had.
+        """
+        self._connected()
+
     def close(self) -> None:
         """Let the connection go; the next `do` makes another."""
         connection, self._connection = self._connection, None

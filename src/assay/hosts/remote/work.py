@@ -25,7 +25,7 @@ from assay.hosts.remote.environment import PRELUDE, in_words, key_of, last_line,
 from assay.hosts.remote.frames import Frames, runs_there
 from assay.hosts.remote.line import LineLost
 from assay.hosts.remote.parcel import bundle, start_of
-from assay.hosts.remote.there.folder import NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
+from assay.hosts.remote.there.folder import GONE, NO_ENVIRONMENT, NOTHING_THERE, WRONG_GPU
 from assay.hosts.traces import ORDER
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def collect(line: Line, order: Order) -> tuple[Path, ...]:
 
 def end(line: Line, order: Order) -> None:
     """End whatever still runs of an order there, and see it gone; nothing happens where nothing does."""
-    said = line.do(_in_folder(order, "end"), within_s=END_WITHIN_S)
+    said = line.do(_in_folder(order, "end", unless=GONE), within_s=END_WITHIN_S)
     if said.code not in {0, NOTHING_THERE}:
         raise MachineCannot(f"Processes of {order.name} are still on {line.where}: {_why(said)}.")
 
@@ -204,11 +204,12 @@ def _listen(line: Line, script: str, frames: Frames, feed: Iterable[bytes] = ())
     return line.do(script, feed=feed, out=frames.take)
 
 
-def _in_folder(order: Order, module: str, *words: object) -> str:
-    """Return a script that runs one of `there`'s modules on the order's folder."""
+def _in_folder(order: Order, module: str, *words: object, unless: str | None = None) -> str:
+    """Return a script that runs one of `there`'s modules on the order's folder, ``unless`` a file is there."""
     rest = " ".join(map(str, words))
+    done = f'[ ! -f "$d/{unless}" ] || exit 0\n' if unless else ""
     return (
-        f'{PRELUDE}d="$base/orders/{order.id}"\n[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
+        f'{PRELUDE}d="$base/orders/{order.id}"\n{done}[ -f "$d/env" ] || exit {NOTHING_THERE}\n. "$d/env"\n'
         f'exec "$python" -P -m assay.hosts.remote.there.{module} "$d" {rest}'
     )
 

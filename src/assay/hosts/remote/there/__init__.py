@@ -8,5 +8,5 @@ BASE/                 ~/.cache/assay
     keeper.json       who watches over it
     heard             touched as long as somebody listens
     ranks/  run       what the Assay there leaves (hosts/traces.py)
-    ended             how it ended
+    gone  ended       nothing of it runs any more, and how it ended
 """

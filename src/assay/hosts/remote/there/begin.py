@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.hosts.remote.there import folder as its
 from assay.hosts.remote.there import follow
+from assay.hosts.remote.there.keeper import main as keep
 from assay.hosts.remote.there.settle import VERSION
 from assay.hosts.remote.there.unpacking import unpack
 
@@ -72,16 +72,17 @@ def _start_once(folder: Path) -> None:
         (folder / "started").touch(exist_ok=False)
     except FileExistsError:
         return
-    with (folder / its.LOG).open("ab") as log:
-        keeper = subprocess.Popen(
-            [sys.executable, "-P", "-m", "assay.hosts.remote.there.keeper", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
-    its.write(folder / its.KEEPER, {"pid": keeper.pid, "started": its.started_at(keeper.pid)})
+    sys.stdout.flush()
+    keeper = os.fork()
+    if keeper:
+        its.write(folder / its.KEEPER, {"pid": keeper, "started": its.started_at(keeper)})
+        return
+    os.setsid()
+    with (folder / its.LOG).open("ab") as log, Path(os.devnull).open("rb") as nothing:
+        for stream, descriptor in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(stream.fileno(), descriptor)
+    os.chdir("/")
+    os._exit(keep(folder))
 
 
 def wrong_gpu(asked: str, count: int, machine: Machine | None = None) -> str | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER_VARIABLE = "ASSAY_ORDER_FOLDER"
-JOB, ENV, KEEPER, HEARD, ENDED, LOG, RUN, WORK = (
-    "job.json", "env", "keeper.json", "heard", "ended", "job.log", "run", "work",
+JOB, ENV, KEEPER, HEARD, GONE, ENDED, LOG, RUN, WORK = (
+    "job.json", "env", "keeper.json", "heard", "gone", "ended", "job.log", "run", "work",
 )  # fmt: skip
 
 NO_ENVIRONMENT, WRONG_GPU, NOTHING_THERE = 44, 45, 47

@@ -43,7 +43,8 @@ def main(folder: Path) -> int:
     why = _wait(child, folder, waker, limit_s=job["limit_s"], unheard_s=job["unheard_s"])
     if why is not None:
         _stop(child)
-    its.see_gone(folder, UNDOING_S)
+    if its.see_gone(folder, UNDOING_S):
+        (folder / its.GONE).touch()
     answered = (folder / "ranks" / "0.json").exists()
     if why is None and not answered:
         _distrust_environment()
@@ -85,7 +86,3 @@ def _distrust_environment() -> None:
     """Have the environment looked at again before the next order: Assay could not even start in it."""
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)[:1]:
         Path(entry).with_name(its.ENV).unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
