@@ -23,6 +23,8 @@ from assay.hosts.remote import watchdog, work
 from assay.hosts.remote.environment import prepare
 from assay.hosts.remote.frames import Frames, runs_there
 from assay.hosts.remote.parcel import bundle, contents, start_of, wheel
+from assay.hosts.remote.ssh_line import environment
+from assay.hosts.remote.there import keeper
 from assay.hosts.remote.there.begin import wrong_gpu
 from assay.hosts.remote.there.settle import lacking_of
 from assay.hosts.remote.there.unpacking import unpack
@@ -191,6 +193,28 @@ def test_an_interpreter_that_is_missing_or_too_old_is_told(
     (workplace / "old").chmod(0o755)
     with pytest.raises(MachineCannot, match=said):
         prepare(HereLine(), order_for(workplace, python=python))
+
+
+def test_an_order_that_nobody_listens_to_any_more_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "heard").touch()
+    quiet, wake = os.pipe()
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert keeper._wait(child, tmp_path, quiet, limit_s=None, unheard_s=0.05) == "unheard"
+        assert keeper._wait(child, tmp_path, quiet, limit_s=0.05, unheard_s=60.0) == "late"
+        os.write(wake, b".")
+        assert keeper._wait(child, tmp_path, quiet, limit_s=60.0, unheard_s=60.0) == "asked"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_configuration_that_sends_variables_gets_none_of_our_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNPOD_API_KEY", "MODAL_TOKEN_ID", "GITHUB_TOKEN", "MY_SECRET", "ASSAY_HISTORY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
+    assert not {name for name, value in environment().items() if value == "x"}
+    assert environment()["SSH_AUTH_SOCK"] == "/agent"
 
 
 def sends(path: Path) -> str:

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
 
 CHUNK = 1 << 16
@@ -31,8 +31,10 @@ class Pump:
         after: bytes = b"",
         out: Callable[[bytes], None] | None = None,
         err: Callable[[bytes], None] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Set it up; its output counts ``after`` these bytes have come, as a login may print before it."""
+        self._environment = environment
         self._command = command
         self._after = after
         self._before = b""
@@ -63,6 +65,7 @@ class Pump:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=self._environment,
             start_new_session=True,  # Ctrl-C is ours to hear
         )
         try:

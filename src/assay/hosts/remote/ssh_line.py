@@ -30,6 +30,8 @@ SILENT_S, SILENCES = 5, 4
 """A connection that answers nothing for so long, so often, counts as lost."""
 
 FOLDER = "assay-ssh-"
+LONGEST = 40
+NOT_SENT = re.compile(r"MODAL_|RUNPOD_|LAMBDA_|GITHUB_|GH_|ACTIONS_|HF_|ASSAY_|.*(PASSWORD|SECRET|TOKEN)")
 LOST = 255
 """How ``ssh`` ends when it is not what was run there that ended."""
 
@@ -74,6 +76,7 @@ class SshLine:
         self._destination = destination
         self._words = (
             *_settings("BatchMode=yes", f"ConnectTimeout={CONNECT_WITHIN_S}", "LogLevel=ERROR", "RequestTTY=no"),
+            *_settings("RemoteCommand=none", "ForwardAgent=no", "ForwardX11=no"),
             *_settings(f"ServerAliveInterval={SILENT_S}", f"ServerAliveCountMax={SILENCES}", "ClearAllForwardings=yes"),
             *(("-p", str(port)) if port is not None else ()),
             *(("-i", str(identity), *_settings("IdentitiesOnly=yes")) if identity is not None else ()),
@@ -100,7 +103,7 @@ class SshLine:
             *("ssh", *self._words, *_settings("ControlMaster=no", f"ControlPath={connection.socket}")),
             *("--", self._destination, as_one_word(f"echo {mark}\n{script}")),
         ]
-        pump = Pump(command, after=f"{mark}\n".encode(), out=out, err=err)
+        pump = Pump(command, after=f"{mark}\n".encode(), out=out, err=err, environment=environment())
         try:
             code = pump.run(feed, left_s)
         except TimeIsOver:
@@ -164,7 +167,7 @@ class _Connection:
 
     def __init__(self) -> None:
         _sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=_short()))
         self._process: subprocess.Popen[bytes] | None = None
         self.socket = self._folder / "line"
 
@@ -178,7 +181,12 @@ class _Connection:
         with (self._folder / "said").open("wb") as said:
             try:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    env=environment(),
+                    start_new_session=True,
                 )
             except OSError as error:
                 return f"ssh cannot be started: {error.strerror or error}".encode()
@@ -203,9 +211,20 @@ class _Connection:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _short() -> str:
+    """Return a folder for sockets, whose paths must not be long."""
+    found = tempfile.gettempdir()
+    return found if len(found) <= LONGEST else "/tmp"  # noqa: S108 - what is made in it is private
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of ``ssh`` without the accounts that Assay uses: a configuration may send variables on."""
+    return {name: value for name, value in os.environ.items() if not NOT_SENT.match(name)}
+
+
 def _sweep() -> None:
     """Remove the folders of those who were killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+    for path in Path(_short()).glob(f"{FOLDER}*"):
         pid = path.name.removeprefix(FOLDER).partition("-")[0]
         with contextlib.suppress(OSError):
             if path.stat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():

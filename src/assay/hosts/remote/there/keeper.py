@@ -56,7 +56,8 @@ def _wait(
     child: subprocess.Popen[bytes], folder: Path, waker: int, *, limit_s: float | None, unheard_s: float
 ) -> str | None:
     """Sleep until the Assay there has ended; return why it is to be ended, if it has not."""
-    begun = time.monotonic()
+    begun = heard = time.monotonic()
+    mark = None
     waiting = select.poll()
     waiting.register(os.pidfd_open(child.pid), select.POLLIN)
     waiting.register(waker, select.POLLIN)
@@ -64,7 +65,9 @@ def _wait(
         left_s = None if limit_s is None else begun + limit_s - time.monotonic()
         if left_s is not None and left_s <= 0:
             return "late"
-        if time.time() - (folder / its.HEARD).stat().st_mtime > unheard_s:
+        if mark != (mark := (folder / its.HEARD).stat().st_mtime_ns):
+            heard = time.monotonic()
+        if time.monotonic() - heard > unheard_s:
             return "unheard"
         pause_s = min(LOOK_S, unheard_s) if left_s is None else min(LOOK_S, unheard_s, left_s)
         if any(handle == waker for handle, _ in waiting.poll(max(1, pause_s * 1000))):
