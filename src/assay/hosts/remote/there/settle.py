@@ -106,7 +106,7 @@ def _do(command: list[str], beginning: str) -> None:
     if done.returncode != 0:
         lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith("ERROR")] or lines
-        raise Missing(f"{beginning}{command[2]} could not get it: {' '.join(telling[-PIP_LAST_LINES:])[:600]}")
+        raise Missing(f"{beginning}{command[2]} could not get them: {' '.join(telling[-PIP_LAST_LINES:])[:600]}")
 
 
 def _forget_unused(folder: Path, *, keep: str) -> None:
