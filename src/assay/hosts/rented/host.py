@@ -145,7 +145,7 @@ class RentedHost:
         """Return every machine there that bears a name of ours, whoever asked for it."""
         rentals = {rental.order: rental for rental in self.desk.book.rentals()}
         found: list[Loan] = []
-        for machine in self.desk.heard(self.provider.ours):
+        for machine in self.desk.heard(self.provider.ours, within_s=self.desk.pace.offers_within_s):
             order = names.order_of(machine.name)
             if order is None or machine.stage == "gone":
                 continue

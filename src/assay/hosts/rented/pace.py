@@ -28,7 +28,7 @@ class Pace:
     """A provider that answers nothing for so long is given up."""
 
     offers_within_s: float = 15.0
-    """Who only chooses does not wait longer for a list of offers."""
+    """Who only chooses, or wants to be shown something, does not wait longer for a list."""
 
     launches: int = 3
     """How often a machine is asked for before an order is given up, where the answers never came."""

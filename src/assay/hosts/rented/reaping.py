@@ -52,7 +52,8 @@ def reap(hosts: Iterable[RentedHost], book: Book, now: datetime) -> list[ReapedM
         held = {order for order in rentals if leases.taken(order)}
         lost = {order for order, rental in rentals.items() if rental.released_at is None and order not in held}
         try:
-            listed = host.desk.heard(host.provider.ours)
+            owing = any(rental.released_at is None for rental in rentals.values())
+            listed = host.desk.heard(host.provider.ours, within_s=None if owing else host.desk.pace.offers_within_s)
         except MachineCannot as error:
             reports.extend(_failed(host, f"order {order}", error) for order in sorted(lost) or ["its machines"])
             continue
