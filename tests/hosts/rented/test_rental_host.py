@@ -20,14 +20,14 @@ from assay.hosts.rented.book import Book
 from assay.hosts.rented.provider import NoCapacity
 from assay.hosts.rented.reaping import hosts_to_reap, reap
 from tests.hosts.standins.cloud import Fate, VirtualClock
-from tests.hosts.standins.wired import KEYS, PretendWork, Quiet, host_of, order_for, service_of
+from tests.hosts.standins.wired import KEYS, PATHS, PretendWork, Quiet, host_of, order_for, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from assay.hosts.rented.host import RentedHost
-    from tests.hosts.standins.cloud import Cloud
+    from tests.hosts.standins.cloud import Cloud, Fault
 
 HOST: RentedHost
 
@@ -291,6 +291,25 @@ def test_a_signal_while_a_machine_is_given_back_does_not_keep_it(runpod: Stage, 
     with pytest.raises(Stopped):
         runpod.host.release(loan)
     assert nothing_is_left(runpod, assay_home)
+
+
+def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that had to be patient was asked for long before it was sent."""
+    stage = Stage("lambda", monkeypatch)
+    stage.cloud.usual = Fate(listed_s=80.0)
+    several: tuple[Fault, ...] = ("too_many", "too_many", "too_many", "too_many", "drop_after")
+    faults = iter(several)
+    stage.cloud.faults = lambda method, path: next(faults, None) if path == PATHS["lambda"] else None
+    times = iter(range(1000))
+
+    def stopped() -> None:
+        if stage.cloud.boxes and next(times) == 1:
+            raise Stopped("Stopped by SIGINT")
+
+    stage.clock.on_sleep = stopped
+    with pytest.raises(Stopped):
+        stage.errand()
+    assert not stage.cloud.running()
 
 
 def test_all_of_ours_are_listed_whoever_asked_for_them(runpod: Stage) -> None:

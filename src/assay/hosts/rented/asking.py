@@ -35,6 +35,7 @@ def ask_for(desk: Desk, order: str, wish: Wish) -> Machine:
             machine = desk.provider.launch(wish)
         except Unanswered as error:
             why = str(error).rstrip(".")
+            desk.note("silent", order, name=wish.name, why=why)
             found = _turned_up(desk, order, wish)
             if found is not None:
                 return found

@@ -4,7 +4,7 @@
        │        │        │             │          └ all of the order was seen gone
        │        │        │             └ one machine was seen gone
        │        │        └ the provider has told its number, in an answer or in a list
-       │        └ before each request: an answer may never come
+       │        └ before each request: an answer may never come (silent)
        └ unique order, deadline, price: nothing exists yet
 
 One line each in ``ASSAY_HOME/rentals.jsonl``. A line that a crash has torn counts as never written; one that cannot be
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-Event = Literal["intent", "asked", "made", "refused", "up", "ended", "released", "billed"]
+Event = Literal["intent", "asked", "made", "refused", "silent", "up", "ended", "released", "billed"]
 
 
 class Entry(Value):
@@ -78,6 +78,9 @@ class Rental(Value):
     asked: int = Field(default=0, description="Requests for a machine.")
     refused: int = Field(default=0, description="Of them, those that were answered with no.")
     asked_at: AwareDatetime | None = Field(default=None, description="When a machine was last asked for.")
+    heard_at: AwareDatetime | None = Field(
+        default=None, description="When it was last known how such a request had ended, were it by no answer."
+    )
     machines: tuple[Rented, ...] = ()
     released_at: AwareDatetime | None = Field(default=None, description="When all of it was seen gone; null: not yet.")
 
@@ -114,20 +117,24 @@ def rentals_of(entries: Iterable[Entry]) -> tuple[Rental, ...]:
 
 
 def _after(rental: Rental, entry: Entry) -> Rental:
+    changed: dict[str, object] = {}
     match entry.event:
         case "intent":
             told = ("deadline_at", "gpu", "offer", "account", "usd_per_hour", "at_most_usd")
-            return rental.model_copy(update={"released_at": None, **{name: getattr(entry, name) for name in told}})
+            changed = {"released_at": None, **{name: getattr(entry, name) for name in told}}
         case "asked":
-            return rental.model_copy(
-                update={"asked": rental.asked + 1, "asked_at": entry.at, "usd_per_hour": entry.usd_per_hour}
-            )
+            changed = {"asked": rental.asked + 1, "asked_at": entry.at, "usd_per_hour": entry.usd_per_hour}
         case "refused":
-            return rental.model_copy(update={"refused": rental.refused + 1})
+            changed = {"refused": rental.refused + 1, "heard_at": entry.at}
+        case "silent":
+            changed = {"heard_at": entry.at}
         case "released":
-            return rental.model_copy(update={"released_at": entry.at})
+            changed = {"released_at": entry.at}
+        case "made":
+            changed = {"machines": _machines_after(rental, entry), "heard_at": entry.at}
         case _:
-            return rental.model_copy(update={"machines": _machines_after(rental, entry)})
+            changed = {"machines": _machines_after(rental, entry)}
+    return rental.model_copy(update=changed)
 
 
 def _machines_after(rental: Rental, entry: Entry) -> tuple[Rented, ...]:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from assay.hosts.rented.desk import Desk
 
 
+ASKED_WITHIN_S = 1200.0
+"""A request for a machine has ended after this long, however often the provider asked for patience."""
+
+
 def end_all(desk: Desk, order: str) -> None:
     """End all of an order and return when it was seen gone; safe from any process, and any number of times.
 
@@ -59,6 +63,19 @@ def note_billed(desk: Desk, order: str) -> None:
                     desk.note("billed", order, number=rented.number, usd=usd)
 
 
+def _made_by(rental: Rental | None, now: datetime) -> datetime:
+    """Return by when whatever was asked for was made.
+
+    Where it is not known how the last request ended, because whoever sent it was stopped or killed meanwhile: by now,
+    or by when a request has ended at the latest.
+    """
+    if rental is None or rental.asked_at is None:
+        return now
+    if rental.heard_at is not None and rental.heard_at >= rental.asked_at:
+        return min(now, rental.heard_at)
+    return min(now, rental.asked_at + timedelta(seconds=ASKED_WITHIN_S))
+
+
 @dataclass
 class _End:
     desk: Desk
@@ -83,8 +100,7 @@ class _End:
         self.known = {machine.number for machine in machines}
         self.open = {machine.number for machine in machines if machine.ended_at is None}
         self.seen = {machine.number for machine in machines if machine.up_at is not None}
-        asked_at = (rental.asked_at if rental else None) or begun
-        settled_at = min(asked_at, begun) + timedelta(seconds=desk.pace.appears_within_s)
+        settled_at = _made_by(rental, begun) + timedelta(seconds=desk.pace.appears_within_s)
         give_up_at = max(begun, settled_at) + timedelta(seconds=desk.pace.gone_within_s)
         while True:
             there = self._look()
