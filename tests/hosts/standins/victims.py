@@ -88,6 +88,9 @@ class Killed:
     left_before_reap: int | None
     """By a client that was asked to stop, or by the guardian of one that was killed; null: that was killed too."""
     reap_code: int
+    reaped: str
+    """What it said."""
+
     left_after_reap: int
     leases_left: int
 
@@ -108,17 +111,18 @@ def kill_one(victims: Victims, served: Served, home: Path, rng: random.Random, h
     _send(pid, SIGNALS[how])
     running = len(cloud.running())
     left = None
+    _wait_until(lambda: not any(_lives(number) for number in (pid, *guardians)))
     if how != WITH_GUARDIAN:
-        _wait_until(lambda: not any(_lives(number) for number in (pid, *guardians)))
         left = len(cloud.running())
-    code = int(victims.ask({"do": "reap", **where})["code"])
+    reaped = victims.ask({"do": "reap", **where})
     return Killed(
         after_s=round(after_s, 3),
         how=how,
         machines=len(cloud.boxes),
         running_at_kill=running,
         left_before_reap=left,
-        reap_code=code,
+        reap_code=int(reaped["code"]),
+        reaped=str(reaped["said"]).strip(),
         left_after_reap=len(cloud.running()),
         leases_left=len(list((home / "leases").glob("*.json"))),
     )
