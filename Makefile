@@ -36,7 +36,7 @@ ci-setup:            ## System packages for the tests that need real programs.
 	@if command -v apt-get >/dev/null 2>&1; then \
 	  export DEBIAN_FRONTEND=noninteractive; \
 	  apt-get update -qq && apt-get install -y -qq chromium numactl util-linux >/dev/null && \
-	  apt-get install -y -qq --no-install-recommends slurm-wlm postgresql >/dev/null; \
+	  apt-get install -y -qq --no-install-recommends slurm-wlm postgresql openssh-server >/dev/null; \
 	fi
 
 $(VENV)/bin/python:

@@ -14,7 +14,24 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""
 
-pytest_plugins = ["tests.fakes.plugin", "tests.running", "tests.hosts.slurm.plugin", "tests.store.postgres"]
+for _account in (
+    "RUNPOD_API_KEY",
+    "LAMBDA_API_KEY",
+    "MODAL_TOKEN_ID",
+    "MODAL_TOKEN_SECRET",
+    "ASSAY_MONTHLY_BUDGET_USD",
+):
+    os.environ.pop(_account, None)
+"""Whose accounts these are does not matter: tests rent from stand-ins."""
+
+pytest_plugins = [
+    "tests.fakes.plugin",
+    "tests.running",
+    "tests.hosts.slurm.plugin",
+    "tests.hosts.standins.modal.plugin",
+    "tests.hosts.ssh.plugin",
+    "tests.store.postgres",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,6 +30,8 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("fleet.py", "verify"),
         ("power_gpu.py", "verify"),
         ("restore.py", "verify"),
+        ("rentals.py", "verify"),
+        ("remote.py", "verify"),
         ("evidence.py", "verify", "threshold"),
         ("evidence.py", "verify", "threshold_again"),
         ("decisions.py", "verify"),

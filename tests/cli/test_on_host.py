@@ -109,7 +109,7 @@ def test_nothing_is_written_by_a_dry_run(capsys: pytest.CaptureFixture[str], tmp
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--on", "slrm"), 2, "There is no host 'slrm'; --on takes local or slurm. Did you mean slurm?"),
+        (("--on", "slrm"), 2, "There is no host 'slrm'; --on takes local or auto or"),
         (("--nodes", "2"), 2, "--nodes is about machines elsewhere; say where with --on"),
         (("--on", "local", "--time", "5m"), 2, "--time is about machines elsewhere"),
         (("--on", "slurm", "--time", "30"), 2, "--time 30 could be seconds or minutes; write 30m or HH:MM:SS."),

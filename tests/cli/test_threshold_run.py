@@ -80,8 +80,19 @@ def test_it_finds_the_size_and_changes_one_value_and_its_files_decide_again(
     assert "spins: from 2 on" in report
     (figure,) = {line.partition("](")[2].rstrip(")") for line in report.splitlines() if line.startswith("![")}
     assert (spins / figure).is_file()
+    propose_it(spins, capsys)
     apply_it(spins, capsys)
     hold_it_against_another(spins, capsys)
+
+
+def propose_it(spins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results of a run are the body of a pull request, held against the configuration as it was."""
+    (spins / "config.yaml").write_text(CONFIG)
+    words = ("results.json", *TO_CONFIG, "--thresholds", "from_two_on.yaml", "--dry-run")
+    assert main(["github", "pull-request", *words]) == 0
+    body = capsys.readouterr().out
+    assert "| `runtime.min_len` | `1` | **`2`** |" in body
+    assert "+  min_len: 2  # Updated by benchmark; a guess" in body
 
 
 def apply_it(spins: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,8 +144,9 @@ def test_a_gate_that_says_no_exits_1_and_writes_nothing(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--provider", "modal", "--gpu", "T4"), 3, "No host 'modal' is installed here"),
-        (("--on", "runpod"), 3, "No host 'runpod' is installed here"),
+        (("--provider", "runpod", "--gpu", "L4"), 3, "RUNPOD_API_KEY is not set"),
+        (("--provider", "runpod", "--on", "slurm"), 2, "the older name of --on"),
+        (("--on", "runpod"), 3, "RUNPOD_API_KEY is not set"),
         (("--gpu", "T4"), 2, "nothing is rented here"),
         (("--safety-margin", "1.0"), 2, "above 1"),
         (("--decide-on", "span"), 2, "is for GPUs"),

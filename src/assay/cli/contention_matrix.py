@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli.on_host import hosted, sent
 from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
@@ -62,6 +63,7 @@ NAME = r"[^-\s]\S*"
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@hosted()
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Put every victim beside every aggressor, with and without isolation.
@@ -71,6 +73,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay contention matrix --device cpu:0 --victim softmax gemm --aggressor cpu memory
     assay contention matrix --gpus 0 --aggressor cpu pcie hbm --budget 10m
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    if (code := sent(ctx, given)) is not None:
+        return code
     from assay.cli import dry_run, measure, options_file
     from assay.experiments.matrix import EXPERIMENT
     from assay.machine.detect import detect

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.cli.on_host import hosted, sent
 from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
@@ -71,6 +72,7 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
+@hosted()
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Time and tune alone, side by side, side by side in isolation, and alone again.
@@ -80,6 +82,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay contention run --benchmark flash_attention softmax --gpus 0,1 --budget 10m
     assay contention run --device cpu:0 --workers-per-device 2 --aggressor cpu
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    if (code := sent(ctx, given)) is not None:
+        return code
     from assay.cli import dry_run, measure, options_file
     from assay.experiments.contention import EXPERIMENT
     from assay.experiments.contention.foresight import will_overrun

@@ -9,7 +9,7 @@ A verb takes part with the decorator `hosted` and, first of all in its function:
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -33,7 +33,30 @@ class HostOption(click.Option):
 
 OPTIONS = {
     "on": click.option(
-        "--on", default=LOCAL, show_default=True, metavar="HOST", cls=HostOption, help="local, slurm, slurm:PARTITION."
+        "--on",
+        default=LOCAL,
+        show_default=True,
+        metavar="HOST",
+        cls=HostOption,
+        help="local, ssh:HOST, slurm, modal, runpod, lambda, auto.",
+    ),
+    "gpu_type": click.option(
+        "--gpu-type", cls=HostOption, metavar="L4", help="The kind of GPU there; several, T4,L4, where they are rented."
+    ),
+    "image": click.option("--image", cls=HostOption, help="What a rented machine starts from."),
+    "max_cost": click.option(
+        "--max-cost",
+        type=click.FloatRange(0, min_open=True),
+        cls=HostOption,
+        metavar="USD",
+        help="Nothing is rented that may cost more.",
+    ),
+    "ship": click.option(
+        "--ship",
+        multiple=True,
+        cls=HostOption,
+        metavar="PATH",
+        help="A file or folder that goes along; what the words name does so by itself.",
     ),
     "nodes": click.option("--nodes", type=click.IntRange(1), cls=HostOption, help="Of the host.  [default: 1]"),
     "nproc": click.option(
@@ -50,13 +73,22 @@ OPTIONS = {
         "--sbatch-arg", "sbatch_args", multiple=True, cls=HostOption, metavar="--OPT=VALUE", help="Handed to sbatch."
     ),
     "remote_python": click.option(
-        "--remote-python", cls=HostOption, metavar="PATH", help="The interpreter there.  [default: this one]"
+        "--remote-python",
+        cls=HostOption,
+        metavar="PATH",
+        help="The interpreter there.  [default: on Slurm this one, else python3]",
     ),
 }
 """The options about machines elsewhere, by their names."""
 
-NOT_SENT = frozenset({*OPTIONS, "dry_run"})
+NOT_SENT = frozenset({*OPTIONS, "dry_run", "provider"})
 """What says where, or that nothing is to be done, ends here; all other options are sent."""
+
+SHIPS = "ship"
+"""A host with this among its options shares no files with us."""
+
+HERE = frozenset({"output_dir", "history", "dry_run"})
+"""What is done here, where no files are shared."""
 
 
 def hosted(*, but: tuple[str, ...] = ()) -> Callable[[FunctionT], FunctionT]:
@@ -70,8 +102,11 @@ def hosted(*, but: tuple[str, ...] = ()) -> Callable[[FunctionT], FunctionT]:
     return add
 
 
-def sent(ctx: click.Context, given: Mapping[str, Any]) -> int | None:
-    """Return the exit code of the verb where it was sent to; null when it is to be run here."""
+def sent(ctx: click.Context, given: Mapping[str, Any], after: After | None = None) -> int | None:
+    """Return the exit code of the verb where it was sent to; null when it is to be run here.
+
+    ``after`` is what is done here with a run that came back from a machine that shares no files.
+    """
     from assay.hosts import registry
 
     name, place = registry.parse(given["on"])
@@ -80,15 +115,63 @@ def sent(ctx: click.Context, given: Mapping[str, Any]) -> int | None:
         if said:
             raise BadInput(f"{said[0].opts[0]} is about machines elsewhere; say where with --on, such as --on slurm.")
         return None
+    from assay.cli import renting
+
+    if renting.rents(name):
+
+        def carry(host: Host, changes: Mapping[str, object]) -> int:
+            return _sent_to(host, place, ctx, given, after=after, changes=changes)
+
+        return renting.sent(ctx, given, on=name, place=place, carry=carry, said=said)
     host = registry.find(name)
     strange = [p.opts[0] for p in said if p.name not in {*host.options, "remote_python"}]
     if strange:
         raise BadInput(f"{strange[0]} means nothing to --on {name}.")
-    order = order_of(ctx, given, name, place, but=NOT_SENT)
+    kind = None if given["gpu_type"] is None else one_kind(given["gpu_type"])
+    return _sent_to(host, place, ctx, given, after=after, changes={"gpu": kind})
+
+
+def _sent_to(
+    host: Host,
+    place: str | None,
+    ctx: click.Context,
+    given: Mapping[str, Any],
+    *,
+    after: After | None,
+    changes: Mapping[str, object],
+) -> int:
+    """Return the exit code of the verb on a host; ``changes`` is what its order says of the machine."""
+    ships = SHIPS in host.options
+    but = NOT_SENT
+    if ships:  # an option that a verb has itself, as the ranks of a scaling, is the verb's there as well
+        elsewhere = {str(p.name) for p in ctx.command.params if isinstance(p, HostOption)}
+        but = HERE | elsewhere | (after.kept if after is not None else frozenset())
+    order = order_of(ctx, given, host.name, place, but=but, ships=ships).model_copy(update=changes)
     if given.get("dry_run"):
         click.echo(host.script(order), nl=False)
         return 0
-    return _carried_out(host, order)
+    afterwards = after.prepared(order) if after is not None and ships else None
+    return _carried_out(host, order, remembered=ships and given.get("history", True), afterwards=afterwards)
+
+
+def one_kind(text: str) -> str:
+    """Return the kind of GPU that is to answer, as Assay writes it."""
+    from assay.hosts.gpu_types import asked_for
+
+    if "," in text:
+        raise BadInput(f"--gpu-type {text} names several kinds of GPU, and here one machine is to answer.")
+    return asked_for(text, {})
+
+
+class After(Protocol):
+    """What a verb does with its results here, which is not sent to a machine that shares no files."""
+
+    kept: frozenset[str]
+    """The options that say so."""
+
+    def prepared(self, order: Order) -> Callable[[Path, int], int]:
+        """Make sure that it can be done; return who is given the run folder and exit code, and has the last word."""
+        ...
 
 
 class Screen:
@@ -109,16 +192,23 @@ class Screen:
         sys.stderr.buffer.flush()
 
 
-def _carried_out(host: Host, order: Order) -> int:
+def _carried_out(
+    host: Host, order: Order, *, remembered: bool, afterwards: Callable[[Path, int], int] | None = None
+) -> int:
+    from assay.cli.remember import remember
     from assay.hosts.errand import carry_out
 
     try:
         ended, folders = carry_out(host, order, Screen())
     except Stopped as stopped:
         raise Stopped(f"{stopped}{_way_on(order, host)}.") from None
+    for folder in folders if remembered else ():
+        remember(folder)
     _raise_for(ended, order, folders, host)
     if ended.exit_code == Stopped.exit_code and (way_on := _way_on(order, host)):
         click.echo(f"From here{way_on.removeprefix(';')}.", err=True)
+    if afterwards is not None and folders and (folders[0] / "findings.json").is_file():
+        return afterwards(folders[0], ended.exit_code)
     return ended.exit_code
 
 
@@ -128,7 +218,8 @@ def _raise_for(ended: Ended, order: Order, folders: tuple[Path, ...], host: Host
         return
     kinds: dict[int, type[AssayError]] = {kind.exit_code: kind for kind in (BadInput, MachineCannot, Stopped)}
     way_on = _way_on(order, host) if folders else ""
-    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason.rstrip('.')}. Its files are in {order.folder}{way_on}.")
+    left = "" if SHIPS in host.options else f". Its files are in {order.folder}"
+    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason.rstrip('.')}{left}{way_on}.")
 
 
 def _way_on(order: Order, host: Host) -> str:
@@ -139,4 +230,5 @@ def _way_on(order: Order, host: Host) -> str:
     from assay.hosts.traces import run_of
 
     run = run_of(Path(order.folder))
-    return "" if run is None else f"; `assay resume {short(run)} --on {host.name}` goes on, with the same options"
+    where = f"{host.name}:{order.place}" if SHIPS in host.options and order.place else host.name
+    return "" if run is None else f"; `assay resume {short(run)} --on {where}` goes on, with the same options"

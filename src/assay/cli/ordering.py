@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import click
 
-    from assay.hosts.base import Order
+    from assay.hosts.base import Order, Shipped
 
 
 class TimeLimit(Duration):
@@ -39,9 +39,15 @@ class TimeLimit(Duration):
 
 
 def order_of(
-    ctx: click.Context, given: Mapping[str, Any], host: str, place: str | None, *, but: frozenset[str]
+    ctx: click.Context,
+    given: Mapping[str, Any],
+    host: str,
+    place: str | None,
+    *,
+    but: frozenset[str],
+    ships: bool = False,
 ) -> Order:
-    """Return what is to be run elsewhere, and on what; options ``but`` these are sent."""
+    """Return what is to be run elsewhere, and on what; options ``but`` these are sent, and files where it ``ships``."""
     import secrets
     from datetime import datetime
     from pathlib import Path
@@ -51,14 +57,24 @@ def order_of(
 
     if place is not None and given["partition"] not in {None, place}:
         raise BadInput(f"--on {host}:{place} and --partition {given['partition']} are two partitions.")
+    cwd = Path.cwd()
     number = secrets.token_hex(8)
     output_dir = Path(given.get("output_dir") or given["run"].parent).absolute()
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     remote = given["remote_python"]
+    python = sys.executable
+    files: tuple[Shipped, ...] = ()
+    words = inner_words(ctx, but)
+    if ships:
+        from assay.cli.shipping import sent_along
+        from assay.hosts.remote.environment import PYTHON
+
+        python = PYTHON
+        cwd, words, files = sent_along(ctx, given, words, number)
     return Order(
         id=number,
-        words=inner_words(ctx, but),
-        cwd=str(Path.cwd()),
+        words=words,
+        cwd=str(cwd),
         folder=str(output_dir / f"{host}-{stamp}-{number[:4]}"),
         output_dir=str(output_dir),
         place=place or given["partition"],
@@ -69,9 +85,12 @@ def order_of(
             *(f"--{key.replace('_', '-')}={given[key]}" for key in ("account", "gres", "gpus_per_node") if given[key]),
             *given["sbatch_args"],
         ),
-        python=remote or sys.executable,
-        python_path=None if remote else _absolute(os.environ.get("PYTHONPATH", "")),
+        python=remote or python,
+        python_path=None if remote or ships else _absolute(os.environ.get("PYTHONPATH", "")),
         columns=max(20, get_terminal_size().columns),
+        files=files,
+        image=given["image"],
+        max_cost_usd=given["max_cost"],
     )
 
 

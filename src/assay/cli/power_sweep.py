@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from assay.cli.on_host import hosted, sent
 from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
@@ -65,6 +66,7 @@ NAME = r"[a-z_]\w*"
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured or changed, and do neither.")
+@hosted()
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Step one knob and find where energy is best spent: a power limit, a clock, or the load.
@@ -75,6 +77,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay power sweep gemm --sizes 1024,2048,4096,8192
     assay power sweep --duty 10%:100%:10%
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    if (code := sent(ctx, given)) is not None:
+        return code
     from assay.cli import dry_run, measure, options_file, power_sweep_caps
     from assay.cli.power_sweep_build import build
     from assay.core.guardian import Guardian

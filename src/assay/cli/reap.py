@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from assay.cli.params import verb
+
+if TYPE_CHECKING:
+    from assay.hosts.rented.reaping import ReapedMachine
 
 
 @verb("reap")
@@ -14,16 +18,33 @@ from assay.cli.params import verb
 def command(as_json: bool) -> int:
     """Undo whatever a run that died left behind: processes, changed limits, rented machines.
 
-    Safe to run at any time: what belongs to a run that is alive is left alone.
+    Safe to run at any time: what belongs to a run that is alive is left alone. Rented machines that bear a name of ours
+    and are over their deadline are ended whoever asked for them, at every provider whose credentials are set.
     """
     from assay.core.leases import reap
 
     reaped = reap()
+    machines = _machines()
     if as_json:
-        click.echo(json.dumps([each.as_json() for each in reaped], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([each.as_json() for each in (*reaped, *machines)], indent=2, ensure_ascii=False))
     for each in [] if as_json else reaped:
         what = each.lease.what if each.lease is not None else each.file
         click.echo(f"{each.outcome}: {what} ({each.reason})")
-    if not reaped and not as_json:
+    for machine in [] if as_json else machines:
+        click.echo(f"{machine.outcome}: {machine.provider} {machine.machine} ({machine.reason})")
+    if not reaped and not machines and not as_json:
         click.echo("Nothing was left behind.")
-    return 4 if any(each.outcome in {"failed", "broken"} for each in reaped) else 0
+    outcomes = {each.outcome for each in reaped} | {each.outcome for each in machines}
+    return 4 if outcomes & {"failed", "broken"} else 0
+
+
+def _machines() -> list[ReapedMachine]:
+    """End what is rented and nobody looks after; quick where nothing is and no provider can be asked."""
+    from datetime import UTC, datetime
+
+    from assay.hosts.rented.book import Book
+    from assay.hosts.rented.reaping import hosts_to_reap, reap
+
+    book = Book()
+    hosts, reports = hosts_to_reap(book)
+    return [*reports, *reap(hosts, book, datetime.now(UTC))]

@@ -14,9 +14,10 @@ from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, shaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from assay.experiments.scaling.options import ScalingOptions
+    from assay.hosts.base import Order
     from assay.machine.model import Machine
 
 COUNT = click.IntRange(1)
@@ -92,7 +93,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     from assay.experiments.scaling import EXPERIMENT
     from assay.machine.detect import detect
 
-    if (code := sent(ctx, given)) is not None:
+    if (code := sent(ctx, given, LeavesLatest())) is not None:
         return code
     if given["file"] is not None:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
@@ -119,6 +120,21 @@ def measured(options: ScalingOptions, machine: Machine, given: dict[str, Any]) -
     with parent_of(given) as parent:
         told = {**given, "output_dir": parent}
         return measure.as_told(EXPERIMENT, options, machine, options.seed, told, kept=saved, afterwards=afterwards)
+
+
+class LeavesLatest:
+    """What is left here of a run that came back: the older file beside the runs. Its gate was asked there."""
+
+    kept: frozenset[str] = frozenset()
+
+    def prepared(self, order: Order) -> Callable[[Path, int], int]:
+        """Nothing has to be made sure of."""
+
+        def afterwards(run: Path, code: int) -> int:
+            leave_latest(run, run.parent)
+            return code
+
+        return afterwards
 
 
 @contextmanager

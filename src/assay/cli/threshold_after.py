@@ -11,12 +11,13 @@ import click
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from assay.experiments.threshold.answers import Answer
     from assay.experiments.threshold.baseline import Baseline
     from assay.experiments.threshold.options import ThresholdOptions
+    from assay.hosts.base import Order
     from assay.machine.model import Machine
 
 
@@ -38,9 +39,7 @@ class After:
         from assay.experiments.threshold import baseline
         from assay.experiments.threshold.older import device_info
 
-        for path in (given["output"], given["report"]):
-            if path is not None and not path.absolute().parent.is_dir():
-                raise BadInput(f"{path} cannot be written: its folder does not exist.")
+        writable(given)
         config = given["config"] if given["update_config"] else None
         if config is not None:
             has_keys(config, {threshold.key: threshold.never for threshold in options.thresholds})
@@ -87,6 +86,48 @@ class After:
         for each in found:
             click.echo(f"Baseline: {each.said}.", err=True)
         return any(each.rose == "yes" or (each.rose == "unsure" and self.fail_unsure) for each in found)
+
+
+class Here:
+    """What is done here with a run that came back: all that `After` does, looked at before it is sent."""
+
+    kept = frozenset({"output", "report", "update_config", "config", "baseline", "unsure"})
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def prepared(self, order: Order) -> Callable[[Path, int], int]:
+        """Make sure of what can be made sure of without the machine; the rest when the run is here."""
+        from assay.experiments.threshold.spec import DEFAULT, load
+
+        writable(self._given)
+        if self._given["update_config"] and self._given["file"] is None:
+            wanted = load(self._given["thresholds"] or DEFAULT)
+            has_keys(self._given["config"], {each.key: each.never for each in wanted})
+        if self._given["baseline"] is not None:
+            from assay.experiments.threshold import baseline
+
+            baseline.read(self._given["baseline"])
+        return self._afterwards
+
+    def _afterwards(self, run: Path, code: int) -> int:
+        from assay.experiments.threshold.options import ThresholdOptions
+        from assay.store.runs import RunFolder
+
+        folder = RunFolder.open(run)
+        options = ThresholdOptions.model_validate(folder.plan.options)
+        return After.prepared(options, folder.machine, self._given)(run, code)
+
+
+def writable(given: Mapping[str, Any]) -> None:
+    """Make sure that the files that are asked for can be written.
+
+    Raises:
+        BadInput: The folder of one is not there.
+    """
+    for path in (given["output"], given["report"]):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BadInput(f"{path} cannot be written: its folder does not exist.")
 
 
 def parity_says_no(answers: Sequence[Answer]) -> bool:

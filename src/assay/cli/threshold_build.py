@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from assay.core.errors import BadInput, MachineCannot
+from assay.cli.on_host import LOCAL
+from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,29 +19,19 @@ BUDGET_S = {"cuda": 240.0, "cpu": 90.0}
 QUICK_SHARE = 0.5
 QUICK_PROCESSES = 2
 
-RENTED = ("modal", "runpod", "lambda", "ssh", "auto")
-"""Where else GPUs are; each needs a host that is installed."""
 
-
-def refuse_rented(given: Mapping[str, Any]) -> None:
-    """Say so where a machine is asked for that no installed host has."""
-    from assay.hosts import registry
-
-    known = registry.known()
-    for option in ("provider", "on"):
-        name = (given[option] or registry.LOCAL).partition(":")[0]
-        if name == registry.LOCAL or name in known:
-            if option == "provider" and name != registry.LOCAL:
-                raise BadInput(f"--provider takes local; for {name} write --on {name}.")
-            continue
-        if option == "provider" or name in RENTED:
-            installed = " or ".join((registry.LOCAL, *sorted(known)))
-            raise MachineCannot(f"No host {name!r} is installed here; --on takes {installed}.")
-    if given["gpu_type"] is not None:
+def by_its_older_name(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given with ``--provider`` read as ``--on``."""
+    provider, on = given["provider"], given["on"]
+    if provider is not None and on not in {LOCAL, provider}:
+        raise BadInput(f"--provider is the older name of --on, and {provider} is not {on}; give one of them.")
+    found = {**given, "provider": None, "on": provider or on}
+    if found["on"] == LOCAL and given["gpu_type"] is not None:
         raise BadInput(
             f"--gpu-type {given['gpu_type']} says what kind of GPU to rent, and nothing is rented here; "
             "--gpus 0 chooses among those of this machine."
         )
+    return found
 
 
 def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:

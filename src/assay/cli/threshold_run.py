@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.on_host import hosted, sent
+from assay.cli.on_host import HostOption, hosted, sent
 from assay.cli.params import Duration, Listed, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
@@ -72,9 +72,9 @@ FILE = click.Path(path_type=Path)
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and measure nothing.")
-@click.option("--provider", metavar="local", help="The older name of --on.")
-@click.option("--gpu-type", "--gpu", "gpu_type", metavar="L4", help="What kind of GPU, where one is rented.")
-@hosted()
+@click.option("--provider", metavar="HOST", cls=HostOption, help="The older name of --on.")
+@click.option("--gpu-type", "--gpu", "gpu_type", cls=HostOption, metavar="L4", help="The kind of GPU there.")
+@hosted(but=("gpu_type",))
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Find from which size on the fast path is faster by a margin: of both NSA branches, or of THRESHOLDS.
@@ -88,12 +88,12 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     assay threshold run --grid large --update-config --config configs/base.yaml
     assay threshold run --baseline results.json --unsure fail
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    from assay.cli import dry_run, options_file, threshold_build
+    from assay.cli import dry_run, options_file, threshold_after, threshold_build
     from assay.experiments.threshold import EXPERIMENT
     from assay.machine.detect import detect
 
-    threshold_build.refuse_rented(given)
-    if (code := sent(ctx, given)) is not None:
+    given = threshold_build.by_its_older_name(given)
+    if (code := sent(ctx, given, threshold_after.Here(given))) is not None:
         return code
     if given["file"] is not None:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)

@@ -162,6 +162,11 @@ def reap() -> list[Reaped]:
     return reports
 
 
+def taken(lease_id: str) -> bool:
+    """Return whether a lease of this id is there, whoever took it."""
+    return (_folder() / f"{lease_id}.json").exists()
+
+
 def all_of(kind: str) -> list[Lease]:
     """Return the leases of a kind that other processes have taken, newest first."""
     return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current()]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from assay.core.values import Value
 
@@ -37,6 +37,21 @@ class Offer(Value):
     gpus: str | None = Field(default=None, description="On each, as the host writes it.")
     longest_s: float | None = Field(default=None, description="How long one may be kept; null: no limit.")
     usd_per_hour: float | None = Field(default=None, description="Of one; null: not paid for by the hour.")
+    gpu: str | None = Field(default=None, description="Its kind of GPU as Assay writes it: L4, H100-SXM; null: none.")
+    gpu_count: int | None = Field(default=None, description="GPUs in one machine; null: not known.")
+    region: str | None = None
+    priced_on: str | None = Field(default=None, description="The day of the price; null: the price of this moment.")
+    ready_s: float | None = Field(default=None, description="From asking to a machine that answers, as expected.")
+    ends_itself: bool = Field(
+        default=False, description="Whether the deadline is the host's to keep, billing included."
+    )
+
+
+class Shipped(Value):
+    """A file that goes along: where it is here, absolute, and where it is to be there, from the working folder."""
+
+    here: str
+    there: str
 
 
 class Order(Value):
@@ -55,6 +70,12 @@ class Order(Value):
     python: str = Field(description="The interpreter there.")
     python_path: str | None = Field(default=None, description="PYTHONPATH there; null: none.")
     columns: int = Field(default=80, ge=20, description="How wide the terminal is that will show it.")
+    files: tuple[Shipped, ...] = Field(default=(), description="What goes along to a machine that shares no files.")
+    gpu: str | None = Field(default=None, description="The kind of GPU that is to answer; null: any.")
+    gpu_count: int = Field(default=1, ge=1, description="GPUs on a machine that is rented.")
+    image: str | None = Field(default=None, description="What a rented machine starts from; null: the default.")
+    offer: Offer | None = Field(default=None, description="What was chosen for it; null: whatever the host gives.")
+    max_cost_usd: float | None = Field(default=None, gt=0, description="Nothing is rented that may cost more.")
 
     @property
     def name(self) -> str:
@@ -72,6 +93,10 @@ class Loan(Value):
     name: str
     number: str = Field(description="What the host calls it: a job's number, an instance's id.")
     state: str = Field(default="", description="As the host writes it, when it was last looked at.")
+    gpu: str | None = None
+    usd_per_hour: float | None = Field(default=None, description="As quoted when it was asked for.")
+    since: AwareDatetime | None = Field(default=None, description="When it was asked for; null: not known.")
+    deadline_at: AwareDatetime | None = Field(default=None, description="Ended after this, by whoever looks first.")
 
 
 class Progress(Value):

@@ -11,9 +11,17 @@ from assay.core.errors import BadInput, MachineCannot, nearest
 if TYPE_CHECKING:
     from assay.hosts.base import Host
 
-BUILT_IN = {"slurm": "assay.hosts.slurm.host:HOST"}
+BUILT_IN = {
+    "lambda": "assay.hosts.lambda_cloud:HOST",
+    "modal": "assay.hosts.modal.host:HOST",
+    "runpod": "assay.hosts.runpod:HOST",
+    "slurm": "assay.hosts.slurm.host:HOST",
+    "ssh": "assay.hosts.ssh:HOST",
+}
 ENTRY_POINTS = "assay.hosts"
 LOCAL = "local"
+AUTO = "auto"
+"""Whichever host that rents is cheapest."""
 
 
 def known() -> dict[str, str]:
@@ -23,9 +31,9 @@ def known() -> dict[str, str]:
 
 
 def parse(text: str) -> tuple[str, str | None]:
-    """Return a host's name and its place from ``slurm``, ``slurm:PARTITION`` or ``local``; others are not known."""
+    """Return a host's name and its place from ``slurm``, ``slurm:PARTITION``, ``local`` or ``auto``."""
     name, colon, place = text.partition(":")
-    names = (LOCAL, *sorted(known()))
+    names = (LOCAL, AUTO, *sorted(known()))
     if name not in names:
         raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{nearest(name, names)}")
     if colon and (not place or name == LOCAL):
@@ -39,12 +47,22 @@ def find(name: str) -> Host:
     Raises:
         MachineCannot: It is known, but what it needs is not here.
     """
+    host = load(name)
+    missing = host.available()
+    if missing is not None:
+        raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
+    return host
+
+
+def load(name: str) -> Host:
+    """Return a host, whether or not it can be asked from here.
+
+    Raises:
+        MachineCannot: A package that it is made of is not installed.
+    """
     module, _, attribute = known()[name].partition(":")
     try:
         host: Host = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         raise MachineCannot(f"The host {name} cannot be loaded here: {error}.") from error
-    missing = host.available()
-    if missing is not None:
-        raise MachineCannot(f"--on {name} cannot be asked from here: {missing}.")
     return host

@@ -6,6 +6,7 @@ FOLDER/
   ranks/0.json …      a rank has begun; its exit code once it has ended
   ranks/0.out, 0.err  what it printed
   run                 the run folder that rank 0 measures into
+  order.json          what was ordered, where the machine shares no files
   ended               nothing more will come
 """
 
@@ -22,6 +23,7 @@ from assay.core.values import Value
 
 FOLDER_VARIABLE = "ASSAY_ORDER_FOLDER"
 ENDED = "ended"
+ORDER = "order.json"
 LOG = "job.log"
 SCRIPT = "job.sh"
 TAIL_BYTES = 4000

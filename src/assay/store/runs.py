@@ -70,7 +70,7 @@ class RunFolder:
             (path / "logs").mkdir()
             _write(path / "machine.json", machine)
             _write(path / "plan.json", plan)
-            _point_latest(parent, path.name)
+            point_latest(parent, path.name)
         return cls(path, plan, machine)
 
     @classmethod
@@ -193,7 +193,7 @@ def new_folder(parent: Path, experiment: str) -> Path:
         return path
 
 
-def _point_latest(parent: Path, name: str) -> None:
+def point_latest(parent: Path, name: str) -> None:
     """Point ``latest`` to a run in one step, so that it never dangles; leave alone what is not ours."""
     link = parent / LATEST
     if link.exists() and not link.is_symlink():

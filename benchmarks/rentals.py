@@ -1,0 +1,198 @@
+"""Is a rented machine ever left running? Random faults over whole errands at stand-ins of the providers.
+
+python benchmarks/rentals.py run       play every schedule (minutes), keep every outcome, print the tables
+python benchmarks/rentals.py kill      only the clients that are really killed, anew
+python benchmarks/rentals.py verify    compute the tables again from the kept outcomes
+
+A schedule is drawn by its seed: requests that are cut or answered with 503, 429 or garbage, before or after they took
+effect; machines that are listed late, never come up, are taken away, come twice, do not hear that they are to end; a
+client that is stopped by a signal or killed at any of its steps; an account that may not rent. The real provider speaks
+HTTP to the stand-in, which holds each request and each answer against an OpenAPI description; time is virtual. Then
+`reap` runs as another process would run it. The kills of the last table are real processes and the real clock, over
+loopback. Nothing here says anything about the providers themselves: all records of it are fake.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+RESULTS = Path(__file__).parent / "results" / "rentals.json"
+SCHEDULES, WITHOUT_A_RULE = 1000, 200
+KILLS, STOPS = 50, 20
+PROVIDERS = ("runpod", "lambda")
+FIELDS = (
+    "ends",
+    "hopeless",
+    "faults",
+    "late",
+    "machines",
+    "twice",
+    "left_at_end",
+    "left_after_reap",
+    "keys_left",
+    "could",
+    "did",
+)
+Kept = dict[str, Any]
+
+
+def played(provider: str, seed: int) -> list[Any]:
+    """Return what one schedule came to, as `FIELDS` has it."""
+    from tests.hosts.standins.schedules import LATE_S, draw, play
+
+    schedule = draw(provider, seed)
+    home = tempfile.mkdtemp(prefix="assay-rentals-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)  # noqa: S108
+    os.environ["ASSAY_HOME"] = home
+    try:
+        outcome = play(schedule)
+    finally:
+        shutil.rmtree(home)
+    faults = len(schedule.launches) + schedule.bad_machines
+    late = any(fate.listed_s > LATE_S for fate in schedule.fates)
+    left = (outcome.left_at_end, outcome.left_after_reap, outcome.keys_left)
+    finished = (schedule.could_finish, outcome.finished)
+    return [schedule.ends, schedule.hopeless, faults, late, outcome.machines, outcome.twice, *left, *finished]
+
+
+def run() -> Kept:
+    """Return every outcome."""
+    from assay.core.guardian import Guardian
+    from tests.hosts.standins.broken_rules import RULES, without
+
+    os.environ["RUNPOD_API_KEY"] = os.environ["LAMBDA_API_KEY"] = "a-key"
+    kept: Kept = {"fields": FIELDS, "schedules": {}, "without": {}, "took_s": {}}
+    with Guardian():
+        for provider in PROVIDERS:
+            began = time.monotonic()
+            kept["schedules"][provider] = [played(provider, seed) for seed in range(SCHEDULES)]
+            kept["took_s"][provider] = round(time.monotonic() - began, 1)
+        for rule in (None, *RULES):
+            with without(rule) if rule else nullcontext():
+                kept["without"][rule or "none"] = [
+                    played(provider, seed) for provider in PROVIDERS for seed in range(WITHOUT_A_RULE)
+                ]
+    return kept
+
+
+def killed() -> list[Kept]:
+    """Return what became of clients that were killed, half of them with their guardians, or stopped."""
+    from tests.hosts.standins.killing import kills
+    from tests.hosts.standins.victims import WITH_GUARDIAN
+
+    hows = ["kill -9", WITH_GUARDIAN] * (KILLS // 2) + ["SIGTERM", "SIGINT"] * (STOPS // 2)
+    return [asdict(each) for each in kills(hows, seed=0)]
+
+
+def _rows(kept: Kept, found: list[list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(kept["fields"], row, strict=True)) for row in found]
+
+
+def table(kept: Kept) -> list[str]:
+    """Return the tables as Markdown."""
+    return [*_schedules(kept), "", *_endings(kept), "", *_without(kept), "", *_kills(kept)]
+
+
+def _head(*titles: str) -> list[str]:
+    return [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+
+
+def _schedules(kept: Kept) -> list[str]:
+    titles = (
+        "stand-in",
+        "schedules",
+        "machines made",
+        "of them twice",
+        "left after reap",
+        "twice and left",
+        "keys left",
+    )
+    lines = _head(*titles, "could finish", "did")
+    for provider, found in kept["schedules"].items():
+        rows = _rows(kept, found)
+        total = Counter[str]()
+        for row in rows:
+            for name in ("machines", "twice", "left_after_reap", "keys_left", "could"):
+                total[name] += row[name]
+            total["twice and left"] += row["left_after_reap"] if row["twice"] else 0
+            total["did"] += row["could"] and row["did"]
+        names = ("machines", "twice", "left_after_reap", "twice and left", "keys_left", "could", "did")
+        lines.append(f"| {provider} | {len(rows)} | {' | '.join(str(total[name]) for name in names)} |")
+    return lines
+
+
+def _endings(kept: Kept) -> list[str]:
+    lines = _head("the client ends", "schedules", "left a machine", "one that was listed too late", "left after reap")
+    rows = [row for found in kept["schedules"].values() for row in _rows(kept, found)]
+    for ends in ("by itself", "signal", "kill -9"):
+        mine = [row for row in rows if row["ends"] == ends]
+        left = [row for row in mine if row["left_at_end"]]
+        late = "–" if ends == "kill -9" else str(sum(row["late"] for row in left))
+        after = sum(row["left_after_reap"] > 0 for row in mine)
+        lines.append(f"| {ends} | {len(mine)} | {len(left)} | {late} | {after} |")
+    return lines
+
+
+def _without(kept: Kept) -> list[str]:
+    lines = _head("the rule that is taken out", "made twice", "left by a client that was not killed", "left after reap")
+    for rule, found in kept["without"].items():
+        rows = _rows(kept, found)
+        twice, left = sum(row["twice"] for row in rows), sum(row["left_after_reap"] for row in rows)
+        ended = sum(row["left_at_end"] for row in rows if row["ends"] != "kill -9" and not row["late"])
+        lines.append(f"| {rule} | {twice} | {ended} | {left} |")
+    return lines
+
+
+def _kills(kept: Kept) -> list[str]:
+    titles = ("the client ends by", "times", "with a machine then", "left before reap", "reaps that failed")
+    lines = _head(*titles, "left after reap")
+    for how in dict.fromkeys(each["how"] for each in kept["kills"]):
+        mine = [each for each in kept["kills"] if each["how"] == how]
+        running = sum(each["running_at_kill"] > 0 for each in mine)
+        told = [each["left_before_reap"] for each in mine if each["left_before_reap"] is not None]
+        failed = sum(each["reap_code"] != 0 for each in mine)
+        left = sum(each["left_after_reap"] + each["leases_left"] for each in mine)
+        lines.append(f"| {how} | {len(mine)} | {running} | {sum(told) if told else '–'} | {failed} | {left} |")
+    return lines
+
+
+def check(kept: Kept) -> None:
+    """Make sure of what the text says."""
+    for found in kept["schedules"].values():
+        for row in _rows(kept, found):
+            assert not row["left_after_reap"]
+            assert not row["keys_left"]
+            assert row["did"] or not row["could"]
+            assert row["ends"] == "kill -9" or not row["left_at_end"] or row["late"]
+    for each in kept["kills"]:
+        assert (each["left_after_reap"], each["leases_left"], each["reap_code"]) == (0, 0, 0)
+
+
+def _keep(found: Kept) -> None:
+    RESULTS.write_text(json.dumps(found, separators=(",", ":")).replace("],[", "],\n[") + "\n")
+
+
+def main(what: str) -> None:
+    """Do what was asked for."""
+    if what == "run":
+        _keep({**run(), "kills": []})
+    if what in {"run", "kill"}:
+        _keep({**json.loads(RESULTS.read_text()), "kills": killed()})
+    kept = json.loads(RESULTS.read_text())
+    check(kept)
+    print("\n".join(table(kept)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

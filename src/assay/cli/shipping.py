@@ -1,0 +1,231 @@
+"""Which files go along to a machine that shares none with this one, and the words as they make sense there.
+
+A file goes along when the words name it: as an argument or an option's value, as ``file.py:function`` (then with the
+other Python files of its folder), or inside a YAML or JSON file that goes along; and whatever ``--ship`` names. Paths
+keep their place relative to the folder the command was started in, so that they mean there what they mean here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import AssayError, BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import click
+    from pydantic import JsonValue
+
+    from assay.hosts.base import Shipped
+
+READ_AT_MOST = 1 << 20
+MOST_BYTES = 1 << 30
+TELLING = (".yaml", ".yml", ".json")
+
+
+class Luggage:
+    """Files that go along, each once, under their paths from the folder the command was started in."""
+
+    def __init__(self, cwd: Path) -> None:
+        self._cwd = cwd
+        self._files: dict[str, Path] = {}
+
+    def shipped(self) -> tuple[Shipped, ...]:
+        """Return all of it.
+
+        Raises:
+            BadInput: It is more than anybody means to send.
+        """
+        from assay.hosts.base import Shipped
+
+        total = sum(path.stat().st_size for path in self._files.values())
+        if total > MOST_BYTES:
+            raise BadInput(f"The files that would go along have {total / 1e9:.1f} GB, and more than 1 GB is not sent.")
+        return tuple(Shipped(here=str(path.resolve()), there=there) for there, path in sorted(self._files.items()))
+
+    def word(self, word: str, *, absolute: bool = True) -> str:
+        """Take along what a word names; return the word as it is to be there.
+
+        With ``absolute`` off, a path from the root means a file there.
+        """
+        option, equals, value = word.partition("=")
+        if equals and option.startswith("-"):
+            return f"{option}={self._named(value, absolute=absolute)}"
+        if equals and not Path(self._cwd, word).exists():
+            return f"{option}={self._named(value, absolute=absolute)}"
+        return word if word.startswith("-") else self._named(word, absolute=absolute)
+
+    def add(self, text: str) -> None:
+        """Take a file, or a folder with all that is in it.
+
+        Raises:
+            BadInput: There is none.
+        """
+        path = self._cwd / text
+        if path.is_dir():
+            for each in _within(path):
+                self._take(each)
+        elif path.is_file():
+            self._take(path)
+        else:
+            raise BadInput(f"--ship {text}: there is no such file or folder.")
+
+    def told(self, path: Path, *, around: bool = True) -> None:
+        """Take along what a YAML or JSON file names, by paths from the start or, ``around``, from its own folder.
+
+        Who wrote the file may be somebody else: what it names outside the folder the command was started in, by ``..``
+        or through a link, is not taken unless the command line names it too.
+
+        Raises:
+            BadInput: It names a file by its path from the root, which would mean another one there, or one outside.
+        """
+        for text in _texts(path):
+            place, _ = _split(text)
+            if Path(place).is_absolute() and _is_file(Path(place)):
+                raise BadInput(f"{path} names {place}; a file that goes along is named relative to where you start.")
+            for base in (self._cwd, path.parent) if around else (self._cwd,):
+                if place and _is_file(base / place):
+                    self._make_sure_inside(base / place, path)
+                    self._take_with_its_kind(base / place, function=place != text)
+
+    def _make_sure_inside(self, path: Path, teller: Path) -> None:
+        inside = path.resolve().is_relative_to(self._cwd.resolve())
+        if not inside and self._there(path) not in self._files:
+            raise BadInput(
+                f"{teller} names {path}, which is outside the folder you start in; --ship {path} sends it along."
+            )
+
+    def _named(self, word: str, *, absolute: bool) -> str:
+        place, function = _split(word)
+        path = self._cwd / place
+        if not place or not _is_file(path) or (Path(place).is_absolute() and not absolute):
+            return word
+        self._take_with_its_kind(path, function=bool(function))
+        return f"{self._there(path)}{function}" if Path(place).is_absolute() else word
+
+    def _take_with_its_kind(self, path: Path, *, function: bool) -> None:
+        if not self._take(path):
+            return
+        if function:
+            for sibling in path.parent.glob("*.py"):
+                self._take(sibling)
+        if path.suffix in TELLING and path.stat().st_size <= READ_AT_MOST:
+            self.told(path)
+
+    def _take(self, path: Path) -> bool:
+        there = self._there(path)
+        new = there not in self._files
+        self._files[there] = path
+        return new
+
+    def _there(self, path: Path) -> str:
+        return os.path.relpath(path.absolute(), self._cwd)
+
+
+def words_there(words: Iterable[str], luggage: Luggage) -> tuple[str, ...]:
+    """Return words as they are to be there, having taken along what they name.
+
+    Behind ``--`` stands a command: what it names from the root is there already, or means nothing.
+    """
+    told: list[str] = []
+    behind = False
+    for word in words:
+        told.append(word if word == "--" else luggage.word(word, absolute=not behind))
+        behind = behind or word == "--"
+    return tuple(told)
+
+
+def sent_along(
+    ctx: click.Context, given: Mapping[str, Any], words: tuple[str, ...], number: str
+) -> tuple[Path, tuple[str, ...], tuple[Shipped, ...]]:
+    """Return where an order starts from, its words as they make sense elsewhere, and the files that go along.
+
+    Runs there go into a folder that is named after the order; a run that goes on is sent there first, with what the
+    order before it had along.
+    """
+    from assay.hosts.base import Shipped
+    from assay.hosts.remote.frames import runs_there
+
+    place = runs_there(number)
+    if "run" in given:
+        from assay.store.runs import RunFolder
+
+        run = RunFolder.open(given["run"])
+        luggage = Luggage(Path(run.plan.cwd))
+        for each in _before(run.path):
+            luggage.add(each)
+        luggage.told(run.path / "plan.json", around=False)
+        there = f"{place}/{run.path.name}"
+        words = tuple(there if Path(word) == given["run"] else word for word in words)
+        words = words if there in words else (*words, there)  # it was not named, but is the latest
+        folder = Shipped(here=str(run.path), there=there)
+        return Path(run.plan.cwd), words, (*luggage.shipped(), folder)
+    luggage = Luggage(Path.cwd())
+    for each in given["ship"]:
+        luggage.add(each)
+    words = words_there(words, luggage)
+    if any(parameter.name == "output_dir" for parameter in ctx.command.params):
+        cut = words.index("--") if "--" in words else len(words)
+        words = (*words[:cut], "--output-dir", place, *words[cut:])
+    return Path.cwd(), words, luggage.shipped()
+
+
+def _before(run: Path) -> list[str]:
+    """Return the files that went along when a run was begun, as far as they are still here."""
+    from assay.core.durable import read_json
+    from assay.hosts.base import Order
+    from assay.hosts.traces import ORDER, run_of
+
+    for path in run.parent.glob(f"*/{ORDER}"):
+        try:
+            if run_of(path.parent) == run:
+                files = Order.model_validate(read_json(path)).files
+                return [each.here for each in files if Path(each.here).is_file()]
+        except (AssayError, ValueError):
+            continue
+    return []
+
+
+def _split(word: str) -> tuple[str, str]:
+    """Return the path in ``file.py:function`` and what follows it; of other words all of it."""
+    place, colon, name = word.rpartition(":")
+    return (place, f":{name}") if colon and place.endswith(".py") else (word, "")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    from assay.hosts.remote.parcel import LEFT_OUT
+
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not set(path.relative_to(folder).parts) & set(LEFT_OUT):
+            yield path
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Yield every text in a file of data; a file that cannot be read is the verb's own business, there."""
+    from assay.core.durable import read_json, read_yaml
+
+    try:
+        content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    except BadInput:
+        return
+    stack: list[JsonValue] = [content]
+    while stack:
+        match stack.pop():
+            case str() as text if text and len(text) < 1000 and "\0" not in text:
+                yield text
+            case dict() as mapping:
+                stack.extend(mapping.values())
+            case list() as items:
+                stack.extend(items)
+            case _:
+                continue

@@ -1,0 +1,1 @@
+"""Benchmarks asked for on GitHub: who may ask, what was asked, and what is written back."""

@@ -1,0 +1,122 @@
+"""What happened on GitHub that a workflow runs for: the event's file and the variables beside it, as values.
+
+An event is a stranger's text in many of its places. What is taken out of it is checked here: numbers are numbers, names
+are names, and a comment is text that only the grammar reads.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from assay.core.durable import read_json
+from assay.core.errors import BadInput
+from assay.core.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST_BYTES = 8 * 2**20
+SHA = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
+REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100}"
+BRANCH = r"(?!-|/)(?!.*(?:\.\.|//|@\{|\.lock$|/$|\.$))[^\x00-\x20\x7f-\xa0~^:?*\[\\\"'`$;|&<>(){}]{1,200}"
+"""What git allows, without what a shell, a log or an address could take for something else."""
+
+
+class Change(Value):
+    """A pull request: its number, and the commit that it stood at."""
+
+    number: int = Field(ge=1)
+    commit: str = Field(pattern=rf"^{SHA}$")
+    repository: str | None = Field(description="Where its branch is; null: that repository is gone.")
+    branch: str | None = Field(description="Null where its name is unusual.")
+    open: bool
+
+
+class Event(Value):
+    """What happened."""
+
+    name: str
+    action: str | None = None
+    by: str | None = Field(default=None, description="Who did it.")
+    by_bot: bool = False
+    comment: str | None = Field(default=None, description="As it was typed.")
+    comment_on: int | None = Field(default=None, description="The number of the pull request under which it stands.")
+    label: str | None = None
+    change: Change | None = None
+    commit: str | None = Field(default=None, description="What the workflow runs at.")
+    branch: str | None = Field(default=None, description="The branch it runs on; null: a tag, or a pull request.")
+
+
+def read(environment: Mapping[str, str]) -> Event:
+    """Return what happened.
+
+    Raises:
+        BadInput: The variables that GitHub sets are not there, or the event's file is not usable.
+    """
+    name, path = environment.get("GITHUB_EVENT_NAME", ""), environment.get("GITHUB_EVENT_PATH", "")
+    if not name or not path:
+        raise BadInput("GITHUB_EVENT_NAME and GITHUB_EVENT_PATH are not set: this runs in a workflow of GitHub.")
+    if re.fullmatch(r"[a-z_]{1,40}", name) is None:
+        raise BadInput("GITHUB_EVENT_NAME is not the name of an event.")
+    content = _content(Path(path))
+    ref, sha = environment.get("GITHUB_REF", ""), environment.get("GITHUB_SHA", "")
+    issue, comment = _part(content, "issue"), _part(content, "comment")
+    by = _part(comment, "user") if name == "issue_comment" else _part(content, "sender")
+    return Event(
+        name=name,
+        action=_word(content.get("action"), r"[a-z_]{1,40}"),
+        by=_word(by.get("login"), rf"{LOGIN}(?:\[bot\])?"),
+        by_bot=by.get("type") != "User",
+        comment=comment.get("body") if isinstance(comment.get("body"), str) else None,
+        comment_on=_number(issue.get("number")) if isinstance(issue.get("pull_request"), dict) else None,
+        label=_word(_part(content, "label").get("name"), r"[ -~]{1,50}"),
+        change=change_of(content["pull_request"]) if isinstance(content.get("pull_request"), dict) else None,
+        commit=_word(sha, SHA),
+        branch=_word(ref.removeprefix("refs/heads/"), BRANCH) if ref.startswith("refs/heads/") else None,
+    )
+
+
+def change_of(data: Mapping[str, Any]) -> Change:
+    """Return a pull request as an event or the API tells it.
+
+    Raises:
+        BadInput: It is not told as GitHub tells one.
+    """
+    head = _part(data, "head")
+    number, commit = _number(data.get("number")), _word(head.get("sha"), SHA)
+    if number is None or commit is None:
+        raise BadInput("The pull request is not told as GitHub tells one: its number or its commit is missing.")
+    return Change(
+        number=number,
+        commit=commit,
+        repository=_word(_part(head, "repo").get("full_name"), REPOSITORY),
+        branch=_word(head.get("ref"), BRANCH),
+        open=data.get("state") == "open",
+    )
+
+
+def _content(path: Path) -> dict[str, Any]:
+    if path.is_file() and path.stat().st_size > LARGEST_BYTES:
+        raise BadInput("The event's file is too large to be one of GitHub's.")
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise BadInput("The event's file holds no event: it must be a mapping.")
+    return content
+
+
+def _part(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _word(value: object, pattern: str) -> str | None:
+    return value if isinstance(value, str) and re.fullmatch(pattern, value) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else None

@@ -1,0 +1,131 @@
+"""What results change in a configuration: nothing, or some values; and where nothing may change, why."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.errors import BadInput
+from assay.experiments.threshold.words import PARITY, in_words
+from assay.store import yaml_edit
+from assay.store.yaml_places import find
+from assay.store.yaml_scalars import equal
+from assay.store.yaml_tree import Tree
+
+if TYPE_CHECKING:
+    from assay.core.values import Scalar
+    from assay.experiments.threshold.answers import Answer
+    from assay.github.results import Measured
+
+PREFIX = "assay/thresholds-"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One threshold: what the configuration has, and what was decided.
+
+    ``new`` is null where nothing is to be written.
+    """
+
+    answer: Answer
+    old: object
+    new: Scalar
+
+    @property
+    def differs(self) -> bool:
+        """Whether the configuration changes."""
+        return self.new is not None and not equal(self.old, self.new)
+
+    @property
+    def found(self) -> str:
+        """Between which sizes the threshold lies, or that it lies nowhere, in a few words."""
+        place = self.answer.place
+        if self.answer.parity != "passed":
+            return f"none, as parity {PARITY[self.answer.parity]}"
+        if place.decision == "threshold":
+            return f"{place.low:g} to {place.high:g}"
+        return in_words(place)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What results of one device come to.
+
+    Attributes:
+        path: Of the configuration, within the repository.
+        before: Its text.
+        after: Its text with the new values; the same where nothing changes.
+        why_not: Why nothing is proposed, as a sentence; null where something is.
+    """
+
+    measured: Measured
+    path: str
+    before: str
+    after: str
+    changes: tuple[Change, ...]
+    why_not: str | None
+
+    @property
+    def diff(self) -> str:
+        """What changes, as a unified diff."""
+        return yaml_edit.diff(self.before, self.after, self.path)
+
+
+def proposal(measured: Measured, path: str, text: str) -> Proposal:
+    """Return what results change in the text of a configuration.
+
+    Raises:
+        BadInput: It is no YAML, or lacks a key.
+    """
+    tree = Tree(text, path)
+    changes = tuple(_change(tree, each, path) for each in measured.answers)
+    why_not = _why_not(measured, changes, path)
+    wanted = {each.answer.key: each.new for each in changes if each.differs}
+    after = text if why_not else yaml_edit.edited(text, wanted, name=path)
+    return Proposal(measured, path, text, after, changes, why_not)
+
+
+def _change(tree: Tree, found: Answer, path: str) -> Change:
+    last, node = find(tree, found.key, path)
+    return Change(found, tree.meaning(tree.slot(last, node)), found.value)
+
+
+def _why_not(measured: Measured, changes: tuple[Change, ...], path: str) -> str | None:
+    """Say why nothing is proposed, the gravest reason first."""
+    wrong = [each for each in changes if each.answer.judged.measured and each.answer.parity != "passed"]
+    if wrong:
+        how = PARITY[wrong[0].answer.parity]
+        return (
+            f"Parity {how} for {wrong[0].answer.key}: a fast path that is not known to be right is not made the rule."
+        )
+    if measured.is_fake:
+        return "The driver calls itself a fake: what it says was not measured on any GPU."
+    if all(each.new is None for each in changes):
+        return "From which size on the fast path is faster cannot be told."
+    if not any(each.differs for each in changes):
+        return f"{path} has these values already."
+    return None
+
+
+def branch_of(device: str, path: str, base: str) -> str:
+    """Return the branch of a proposal: one for each device, configuration and base, so that it is found again."""
+    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:40].strip("-") or "device"
+    mark = hashlib.sha256("\0".join((device, path, base)).encode()).hexdigest()[:8]
+    return f"{PREFIX}{name}-{mark}"
+
+
+def checked_path(path: str) -> str:
+    """Return the path of a configuration within a repository.
+
+    Raises:
+        BadInput: It leads out of it, or is not YAML.
+    """
+    parts = path.split("/")
+    plain = re.fullmatch(r"[A-Za-z0-9._/ -]{1,200}", path) is not None
+    if not plain or any(part in {"", ".", "..", ".git"} for part in parts) or parts[0] == ".github":
+        raise BadInput(f"{path!r} is no path of a configuration within the repository, such as configs/base.yaml.")
+    if not path.endswith((".yaml", ".yml")):
+        raise BadInput(f"{path} is not YAML by its name.")
+    return path

@@ -1,0 +1,163 @@
+"""Kinds of GPU: how Assay writes them, how providers and drivers do, and what cannot work on which.
+
+A *type* is exact: ``A100-80GB``, ``H100-SXM``. A *family*, as ``A100``, is asked for where any of its types will do.
+Case, spaces, dashes and the maker's name do not matter; ``a100 80gb``, ``A100_80GB`` and ``NVIDIA A100-SXM4-80GB`` are
+one type.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from assay.core.errors import BadInput
+from assay.core.values import Value
+from assay.workloads.nsa.kernels import LEAST_CAPABILITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FLASH = "flash"
+"""The implementation of a workload that is flash kernels and nothing else."""
+
+_MAKERS = re.compile(r"\b(nvidia|tesla|geforce|quadro)\b", re.IGNORECASE)
+
+
+class GpuType(Value):
+    """One kind of GPU."""
+
+    name: str
+    family: str | None = Field(default=None, description="What stands for this type and its siblings.")
+    memory_gib: int
+    capability: tuple[int, int] = Field(description="Compute capability.")
+    spellings: tuple[str, ...] = Field(default=(), description="How else providers, drivers and people write it.")
+
+
+def _type(
+    name: str, memory_gib: int, capability: tuple[int, int], *spellings: str, family: str | None = None
+) -> GpuType:
+    return GpuType(name=name, family=family, memory_gib=memory_gib, capability=capability, spellings=spellings)
+
+
+TYPES = (
+    _type("V100-16GB", 16, (7, 0), "V100-SXM2-16GB", "V100-PCIE-16GB", family="V100"),
+    _type("V100-32GB", 32, (7, 0), "V100-SXM2-32GB", "V100-PCIE-32GB", "V100-SXM3-32GB", family="V100"),
+    _type("T4", 16, (7, 5)),
+    _type("A10", 24, (8, 6), "A10G"),
+    _type("A40", 48, (8, 6)),
+    _type("A5000", 24, (8, 6), "RTX A5000"),
+    _type("A6000", 48, (8, 6), "RTX A6000"),
+    _type("RTX-3090", 24, (8, 6), "3090"),
+    _type("A100-40GB", 40, (8, 0), "A100-SXM4-40GB", "A100-PCIE-40GB", family="A100"),
+    _type(
+        "A100-80GB", 80, (8, 0), "A100-SXM4-80GB", "A100 80GB PCIe", "A100-PCIE-80GB", "A100 SXM 80GB", family="A100"
+    ),
+    _type("L4", 24, (8, 9)),
+    _type("L40", 48, (8, 9)),
+    _type("L40S", 48, (8, 9)),
+    _type("RTX-4090", 24, (8, 9), "4090"),
+    _type("RTX-6000-Ada", 48, (8, 9), "RTX 6000 Ada Generation", "6000 Ada"),
+    _type("H100-SXM", 80, (9, 0), "H100 80GB HBM3", "H100 SXM5", "H100 80GB SXM5", family="H100"),
+    _type("H100-PCIe", 80, (9, 0), "H100 80GB PCIe", family="H100"),
+    _type("H100-NVL", 94, (9, 0), family="H100"),
+    _type("GH200", 96, (9, 0), "GH200 480GB", "GH200 96GB", "GH200 120GB"),
+    _type("H200", 141, (9, 0), "H200 SXM", "H200 141GB", "H200 141GB HBM3e"),
+    _type("H200-NVL", 141, (9, 0)),
+    _type("B200", 180, (10, 0), "B200 SXM6", "B200 180GB"),
+    _type("RTX-5090", 32, (12, 0), "5090"),
+)
+"""From old to new."""
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", text).lower())
+
+
+_BY_SPELLING = {_squeezed(text): each for each in TYPES for text in (each.name, *each.spellings)}
+_BY_NAME = {each.name: each for each in TYPES}
+FAMILIES: dict[str, tuple[str, ...]] = {
+    family: tuple(each.name for each in TYPES if each.family == family)
+    for family in dict.fromkeys(each.family for each in TYPES if each.family)
+}
+"""By its name, the types of each family."""
+
+
+def kind_of(device: str) -> str:
+    """Return the kind of a GPU that a driver or a provider has named, as Assay writes it.
+
+    A family where more is not told. What is not known here keeps its name, without the maker's.
+    """
+    squeezed = _squeezed(device)
+    if squeezed in _BY_SPELLING:
+        return _BY_SPELLING[squeezed].name
+    family = next((name for name in FAMILIES if _squeezed(name) == squeezed), None)
+    return family or " ".join(_MAKERS.sub(" ", device).split())
+
+
+def types_of(kind: str) -> tuple[str, ...]:
+    """Return the types that a kind stands for: itself, or those of a family."""
+    name = kind_of(kind)
+    return FAMILIES.get(name, (name,))
+
+
+def will_do(asked: str, found: str) -> bool:
+    """Return whether a GPU is surely of the kind that was asked for.
+
+    ``found`` is what the driver or the provider calls it. One of which only the family is told will do for the family,
+    and for none of its types.
+    """
+    among = {_squeezed(name) for name in types_of(asked)}
+    return all(_squeezed(name) in among for name in types_of(found))
+
+
+def asked_for(text: str, offered: Mapping[str, Iterable[str]]) -> str:
+    """Return the kind of GPU that a user means.
+
+    ``offered`` is who has which kinds, for a message and for kinds that are only known to who has them.
+
+    Raises:
+        BadInput: Nobody knows it; the sentence has the nearest names, and who offers them.
+    """
+    name = kind_of(text)
+    if name in _BY_NAME or name in FAMILIES:
+        return name
+    others = {_squeezed(kind): kind for kinds in offered.values() for kind in kinds}
+    if _squeezed(name) and _squeezed(name) in others:
+        return others[_squeezed(name)]
+    raise BadInput(f"There is no GPU type {text!r}.{_near(text, offered)}")
+
+
+def _near(text: str, offered: Mapping[str, Iterable[str]]) -> str:
+    """Say which kinds are near and who has them; all that are offered where none is near."""
+    kinds = list(dict.fromkeys(kind for each in offered.values() for kind in each))
+    names = dict.fromkeys((*kinds, *FAMILIES, *(each.name for each in TYPES)))
+    spelled = {name.upper(): name for name in names}
+    near = [spelled[word] for word in difflib.get_close_matches(text.upper(), spelled, n=3, cutoff=0.5)]
+    if not near:
+        return f" Offered are {', '.join(kinds)}." if kinds else ""
+    told = [f"{name}{_offered_by(name, offered)}" for name in near]
+    return f" Did you mean {' or '.join(told)}?"
+
+
+def _offered_by(name: str, offered: Mapping[str, Iterable[str]]) -> str:
+    hosts = [host for host, kinds in offered.items() if any(set(types_of(k)) & set(types_of(name)) for k in kinds)]
+    return f" ({', '.join(hosts)})" if hosts else " (offered by nobody)" if offered else ""
+
+
+def cannot(kind: str, subjects: Iterable[str]) -> str | None:
+    """Return why some work cannot be done on a kind of GPU, as a clause; null where nothing speaks against it.
+
+    ``subjects`` are workloads as they are written, such as ``sliding_attention@flash``.
+    """
+    flash = next((subject for subject in subjects if subject.partition("@")[2] == FLASH), None)
+    types = [_BY_NAME[name] for name in types_of(kind) if name in _BY_NAME]
+    if flash is None or not types or any(each.capability >= LEAST_CAPABILITY for each in types):
+        return None
+    least, found = (".".join(map(str, each)) for each in (LEAST_CAPABILITY, max(each.capability for each in types)))
+    return (
+        f"FlashAttention-2 does not support it: {flash} needs a GPU of compute capability {least} or later, "
+        f"and a {kind} has {found}"
+    )

@@ -1,0 +1,123 @@
+"""A run folder from another machine: read through before it is believed, and set in its place in one step."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from assay.core.durable import append_line, friendly_os_errors, read_json, replace_atomically
+from assay.core.errors import BadInput, MachineCannot
+from assay.core.results import Findings
+from assay.core.values import first_problem
+from assay.hosts.remote.environment import last_line
+from assay.hosts.remote.there.folder import NOTHING_THERE, RUN
+from assay.hosts.remote.there.unpacking import unpack
+from assay.store.runs import RunFolder, point_latest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.hosts.base import Order
+    from assay.hosts.remote.line import Line
+
+BROUGHT = "brought"
+NOT_A_RUN = (BadInput, ValueError, tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, FileExistsError)
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,200}")
+
+
+def bring(line: Line, order: Order, script: str) -> tuple[Path, ...]:
+    """Run a script that sends a run folder as a tar; return where the run is now.
+
+    Raises:
+        MachineCannot: What came is not a run; it is kept in the order's folder.
+        LineLost: The line broke.
+    """
+    parent = Path(order.output_dir)
+    with friendly_os_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".brought-", dir=parent) as scratch:
+            archive = Path(scratch) / "run.tar.gz"
+            with archive.open("wb") as file:
+                said = line.do(script, out=_into(file))
+            if said.code == NOTHING_THERE:
+                return ()
+            if said.code != 0:
+                raise MachineCannot(f"The run could not be fetched from {line.where}: {last_line(said.err)}.")
+            try:
+                run = _read_through(archive, Path(scratch) / BROUGHT, json.loads(said.err)["start"], order)
+            except NOT_A_RUN as error:
+                raise MachineCannot(_kept(archive, order, line.where, error)) from error
+            place = _set(run, parent)
+    Path(order.folder).mkdir(parents=True, exist_ok=True)
+    append_line(Path(order.folder) / RUN, str(place))
+    return (place,)
+
+
+def _into(file: IO[bytes]) -> Callable[[bytes], None]:
+    def write(data: bytes) -> None:
+        file.write(data)
+
+    return write
+
+
+def _read_through(archive: Path, scratch: Path, start: str, order: Order) -> Path:
+    """Unpack a run and read all of it that is read later; return its folder."""
+    with archive.open("rb") as file:
+        unpack(file, scratch)
+    run, *others = scratch.iterdir()
+    if others:
+        raise BadInput("it is not one folder")
+    if not _NAME.fullmatch(run.name):
+        raise BadInput(f"a run is not called {run.name!r}")
+    folder = RunFolder.open(run)
+    folder.decisions()
+    for record in folder.all_records():
+        for series in record.series:
+            if not (run / series.file).resolve().is_relative_to(run.resolve()):
+                raise BadInput(f"{series.file} leads out of the run")
+            if record.status == "ok" and not (run / series.file).is_file():
+                raise BadInput(f"{series.file} is missing")
+    if (run / "findings.json").exists():
+        try:
+            Findings.model_validate(read_json(run / "findings.json"))
+        except ValidationError as error:
+            raise BadInput(f"findings.json is not what this version of Assay writes: {first_problem(error)}") from None
+    if folder.plan.cwd == start:
+        start_in(folder, order.cwd)
+    return run
+
+
+def start_in(folder: RunFolder, cwd: str) -> None:
+    """Say in a run's plan where it was started from, so that its paths mean something on this machine."""
+    plan = folder.plan.model_copy(update={"cwd": cwd})
+    text = json.dumps(plan.as_json(), indent=2, ensure_ascii=False)
+    replace_atomically(folder.path / "plan.json", text.encode() + b"\n")
+
+
+def _kept(archive: Path, order: Order, where: str, error: Exception) -> str:
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"{BROUGHT}.tar.gz"
+    shutil.move(archive, kept)
+    why = " ".join(str(error).split()).replace(f"{archive.parent}/{BROUGHT}/", "").rstrip(".")
+    return f"What came back from {where} is not a run that can be believed ({why}); it is kept as {kept}."
+
+
+def _set(run: Path, parent: Path) -> Path:
+    """Put a run in its place; the older state of a run that went on is replaced by the newer."""
+    place = parent / run.name
+    if place.exists():
+        before = run.parent / f"{run.name}.before"
+        place.rename(before)
+    run.rename(place)
+    point_latest(parent, place.name)
+    return place

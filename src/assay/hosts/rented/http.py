@@ -1,0 +1,254 @@
+"""Questions to a provider over HTTP: one at a time, not too often, and what came back told apart.
+
+    answered           ▶ Answer, also when it says no
+    429                ▶ waited for as told, asked again; in the end `Unanswered`
+    5xx, cut, silence  ▶ `Unanswered`: what was asked for may be done all the same
+    401, or no JSON    ▶ in words
+
+The credential goes into one header, and is taken out of everything that is said or raised. Redirects are not followed:
+they would take it elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from assay._version import __version__
+from assay.core.errors import BadInput, MachineCannot
+from assay.hosts.rented.provider import Unanswered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import httpx
+    from pydantic import JsonValue
+
+    from assay.hosts.rented.clock import Clock
+
+CONNECT_WITHIN_S, ANSWER_WITHIN_S = 10.0, 60.0
+TRIES = 6
+LONGEST_WAIT_S, USUAL_WAIT_S = 120.0, 5.0
+LONGEST_ANSWER_BYTES = 8 << 20
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a provider answered; ``said`` is its content, null where there is none."""
+
+    status: int
+    said: JsonValue
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did what it was asked for."""
+        return 200 <= self.status < 300
+
+    def part(self, *names: str) -> Any:
+        """Return a part of the content by the names on the way to it; null where the way ends."""
+        found: Any = self.said
+        for name in names:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
+
+@dataclass
+class Account:
+    """An account at a provider: its address, and the credential's variable; neither is read before it is needed."""
+
+    provider: str
+    url: str
+    key_variable: str
+    url_variable: str
+    clock: Clock
+    apart_s: float = 0.0
+    """Between two requests, at least."""
+
+    transport: httpx.BaseTransport | None = None
+    """Instead of the network; for tests."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _next_at: dict[str, datetime] = field(default_factory=dict, repr=False)
+    _client: httpx.Client | None = field(default=None, repr=False)
+
+    def missing(self) -> str | None:
+        """Return that the credential is not set, as a clause; null when it is."""
+        return None if self._key() else f"{self.key_variable} is not set"
+
+    @property
+    def base(self) -> str:
+        """Where it is asked: the provider's address, or the one that the environment gives instead.
+
+        Raises:
+            BadInput: The key would travel in the open.
+        """
+        given = os.environ.get(self.url_variable, "").strip().rstrip("/")
+        if not given:
+            return self.url
+        parts = urlsplit(given)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+            raise BadInput(f"{self.url_variable}={given} is not https; over anything else the key could be read.")
+        if parts.username or parts.password:
+            raise BadInput(
+                f"{self.url_variable} has a name or a password in it; credentials go into {self.key_variable}."
+            )
+        return given
+
+    @property
+    def identity(self) -> str:
+        """What tells this account at this address from others: a hash, from which no key can be had."""
+        return hashlib.sha256(f"{self.base} {self._key()}".encode()).hexdigest()[:12]
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: Mapping[str, Any] | None = None,
+        kind: str = "",
+        apart_s: float = 0.0,
+    ) -> Answer:
+        """Ask once; asked again only where the provider says that it has not even looked (429).
+
+        Args:
+            method: As HTTP has it.
+            path: Behind the base address.
+            params: Of the query.
+            content: Sent as JSON.
+            kind: A kind of request that may be made only so often.
+            apart_s: Between two requests of this kind, at least.
+
+        Raises:
+            Unanswered: No answer, or one that says that the provider is in trouble.
+            MachineCannot: The credential is missing or not accepted.
+        """
+        for _ in range(TRIES):
+            self._wait_for_turn(kind, apart_s)
+            response = self._send(method, path, params, content)
+            if response.status_code != 429:
+                return self._answer(response)
+            self.clock.sleep(_told_to_wait(response.headers, self.clock.now()))
+        raise Unanswered(f"{self.provider} asks for patience again and again (429)")
+
+    def refused(self, what: str, answer: Answer) -> str:
+        """Return a sentence on an answer that says no, in the provider's own words."""
+        return f"{self.provider} refuses {what}: {self.words(answer)} ({answer.status})."
+
+    def words(self, answer: Answer) -> str:
+        """Return what the provider says of an error, without a secret and short."""
+        places = (("error", "message"), ("detail",), ("title",), ("message",))
+        said = next(
+            (text for place in places if isinstance(text := answer.part(*place), str) and text), "no reason told"
+        )
+        return self._clean(" ".join(said.split())[:300]).rstrip(".")
+
+    def _key(self) -> str:
+        return os.environ.get(self.key_variable, "").strip()
+
+    def _clean(self, text: str) -> str:
+        key = self._key()
+        return text.replace(key, "…") if key else text
+
+    def _wait_for_turn(self, kind: str, apart_s: float) -> None:
+        """Wait until the last request, and the last of this kind, are long enough ago; threads queue up."""
+        from datetime import timedelta
+
+        with self._lock:
+            now = self.clock.now()
+            at = max([now, *(self._next_at[name] for name in {"", kind} if name in self._next_at)])
+            at = min(at, now + timedelta(seconds=LONGEST_WAIT_S))  # a clock that was set back
+            self._next_at[""] = at + timedelta(seconds=self.apart_s)
+            if kind:
+                self._next_at[kind] = at + timedelta(seconds=apart_s)
+        if at > now:
+            self.clock.sleep((at - now).total_seconds())
+
+    def _send(
+        self, method: str, path: str, params: Mapping[str, str] | None, content: Mapping[str, Any] | None
+    ) -> httpx.Response:
+        import httpx
+
+        key = self._key()
+        if not key:
+            raise MachineCannot(f"{self.provider} cannot be asked: {self.missing()}.")
+        headers = {"Authorization": f"Bearer {key}"}
+        try:
+            return self._connection().request(
+                method, f"{self.base}{path}", params=params, json=content, headers=headers
+            )
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            why = self._clean(str(error)) or type(error).__name__
+            raise Unanswered(f"{self.provider} did not answer {method} {path}: {why}") from None
+        except (httpx.InvalidURL, UnicodeError):
+            raise BadInput(
+                f"{self.provider} cannot be asked: {self.url_variable} or {self.key_variable} has strange characters."
+            ) from None
+
+    def _connection(self) -> httpx.Client:
+        import httpx
+
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(
+                    timeout=httpx.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S),
+                    headers={"Accept": "application/json", "User-Agent": f"assay/{__version__}"},
+                    transport=self.transport,
+                    follow_redirects=False,
+                )
+            return self._client
+
+    def _answer(self, response: httpx.Response) -> Answer:
+        status = response.status_code
+        if status >= 500 or status == 408:
+            raise Unanswered(f"{self.provider} is in trouble ({status})")
+        if 300 <= status < 400:
+            raise MachineCannot(f"{self.provider} points elsewhere ({status}), and the key is not taken there.")
+        said: JsonValue = None
+        if response.content:
+            try:
+                said = response.json() if len(response.content) <= LONGEST_ANSWER_BYTES else None
+            except (ValueError, RecursionError):
+                if 200 <= status < 300:
+                    raise Unanswered(f"{self.provider} answered with what is no JSON ({status})") from None
+        answer = Answer(status, said)
+        if status == 401:
+            raise MachineCannot(
+                f"{self.provider} does not accept {self.key_variable}: {self.words(answer)}; is the key complete, "
+                "and still valid?"
+            )
+        return answer
+
+
+def _told_to_wait(headers: Mapping[str, str], now: datetime) -> float:
+    """Return how long a provider wants to be left alone, in seconds.
+
+    A point in time is reckoned from the provider's own clock where it tells that, as ours may be another.
+    """
+    told = headers.get("Retry-After", "").strip()
+    try:
+        wait = float(told)
+    except ValueError:
+        try:
+            date = headers.get("Date")
+            wait = (parsedate_to_datetime(told) - (parsedate_to_datetime(date) if date else now)).total_seconds()
+        except (TypeError, ValueError):
+            wait = USUAL_WAIT_S
+    return min(LONGEST_WAIT_S, max(0.1, wait)) if wait == wait else USUAL_WAIT_S  # noqa: PLR0124 - not a number
+
+
+def rows(found: object) -> list[dict[str, Any]]:
+    """Return the objects of a list in an answer; none where it is no list."""
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def table(found: object) -> dict[str, Any]:
+    """Return an object in an answer; an empty one where it is none."""
+    return found if isinstance(found, dict) else {}

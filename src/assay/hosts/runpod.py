@@ -1,0 +1,206 @@
+"""RunPod: pods over its REST API, version 2. Read from its specification; never run against a live account.
+
+A pod is a container with whole GPUs. Serverless is not used: a benchmark needs a whole machine from its first
+sample to its last. A pod cannot end its own billing, as no key of the account is on it: its watchdog ends what runs
+there, and `assay reap` ends the pod.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.hosts.base import Offer
+from assay.hosts.gpu_types import kind_of
+from assay.hosts.rented import keys, names
+from assay.hosts.rented.clock import SystemClock
+from assay.hosts.rented.host import RentedHost
+from assay.hosts.rented.http import Account, rows, table
+from assay.hosts.rented.provider import Machine, NoCapacity, Unanswered
+
+if TYPE_CHECKING:
+    import httpx
+
+    from assay.hosts.remote.ssh_line import SshLine
+    from assay.hosts.rented.clock import Clock
+    from assay.hosts.rented.http import Answer
+    from assay.hosts.rented.provider import Stage, Wish
+
+API = "https://api.runpod.io/v2"
+KEYS_AT = "https://console.runpod.io/user/settings"
+CLOUD = "SECURE"
+DISK_GB = 40
+READY_S = 120.0
+"""From asking to a pod that answers, with the image in the machine's cache or not: assumed, not measured."""
+
+MOST_PAGES = 100
+STAGES: dict[str, Stage] = {
+    "PROVISIONING": "starting",
+    "STARTING": "starting",
+    "RUNNING": "up",
+    "EXITED": "lost",
+    "ERROR": "lost",
+    "TERMINATED": "gone",
+}
+
+
+class RunPod:
+    """One RunPod account."""
+
+    name = "runpod"
+    default_image = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
+    keyed = True
+    refuses: ClassVar[dict[str, str]] = {
+        "serverless": "a benchmark needs a whole machine to itself from its first sample to its last, and a serverless "
+        "worker shares it, comes and goes; pods are rented instead"
+    }
+
+    def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
+        self._api = Account(
+            "RunPod", API, "RUNPOD_API_KEY", "ASSAY_RUNPOD_URL", clock or SystemClock(), transport=transport
+        )
+
+    def missing(self) -> str | None:
+        """Return that the key is not set; null when it is."""
+        why = self._api.missing()
+        return None if why is None else f"{why}; make a key at {KEYS_AT} and export it"
+
+    def account(self) -> str:
+        """Return what tells this account from another."""
+        return self._api.identity
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Return the kinds of GPU that are in stock in the secure cloud, one to a pod and more."""
+        params = {"include": "AVAILABILITY", "product": "POD", "cloud": CLOUD}
+        answer = self._asked("its catalogue", "GET", "/catalog/gpus", params=params)
+        return tuple(
+            offer for gpu in rows(answer.part("gpus")) for count in (1, 2, 4, 8) if (offer := _offer(gpu, count))
+        )
+
+    def launch(self, wish: Wish) -> Machine:
+        """Ask for a pod, once."""
+        body: dict[str, Any] = {
+            "name": wish.name,
+            "image": wish.image,
+            "gpu": {"id": wish.offer.name, "count": wish.offer.gpu_count or 1},
+            "cloud": CLOUD,
+            "disk": DISK_GB,
+            "ports": ["22/tcp"],
+            "env": {**wish.environment, "PUBLIC_KEY": wish.public_key or ""},
+            "startSsh": True,
+        }
+        answer = self._api.ask("POST", "/pods", content=body)
+        if answer.ok:
+            return self._machine(answer.said)
+        raise self._refusal(answer)
+
+    def ours(self) -> tuple[Machine, ...]:
+        """Return every pod that bears a name of ours and is not gone."""
+        found: list[Machine] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            params = {"cursor": cursor} if cursor else None
+            answer = self._asked("its list of pods", "GET", "/pods", params=params)
+            if not isinstance(answer.part("pods"), list):
+                raise Unanswered("RunPod answered with a list that has no pods in it")
+            found.extend(
+                self._machine(pod) for pod in rows(answer.part("pods")) if names.order_of(str(pod.get("name")))
+            )
+            cursor = answer.part("pagination", "nextCursor") if answer.part("pagination", "hasNextPage") else None
+            if not cursor:
+                break
+        return tuple(machine for machine in found if machine.stage != "gone")
+
+    def look(self, number: str) -> Machine | None:
+        """Return a pod as it is; null when RunPod knows of none."""
+        answer = self._api.ask("GET", f"/pods/{number}")
+        if answer.status == 404:
+            return None
+        if not answer.ok:
+            raise MachineCannot(self._api.refused(f"a look at pod {number}", answer))
+        machine = self._machine(answer.said)
+        return None if machine.stage == "gone" else machine
+
+    def end(self, number: str) -> None:
+        """Ask for a pod's end, once; one that is gone is fine."""
+        answer = self._api.ask("DELETE", f"/pods/{number}")
+        if not answer.ok and answer.status != 404:
+            raise MachineCannot(self._api.refused(f"to end pod {number}", answer))
+
+    def line(self, machine: Machine) -> SshLine | None:
+        """Return a line to a pod; null while it has no address."""
+        return keys.line_to(machine, f"RunPod pod {machine.number}")
+
+    def billed_usd(self, machine: Machine) -> float | None:
+        """Return what a pod has cost; null as long as its bill has not come."""
+        answer = self._asked("its bills", "GET", "/billing/pods", params={"podId": machine.number})
+        amounts = [
+            record["amount"]
+            for record in rows(answer.part("records"))
+            if record.get("podId") == machine.number and isinstance(record.get("amount"), int | float)
+        ]
+        return float(sum(amounts)) if amounts else None
+
+    def _asked(self, what: str, method: str, path: str, params: dict[str, str] | None = None) -> Answer:
+        answer = self._api.ask(method, path, params=params)
+        if not answer.ok:
+            raise MachineCannot(self._api.refused(what, answer))
+        return answer
+
+    def _refusal(self, answer: Answer) -> MachineCannot | BadInput:
+        """Return what a refused creation means; nothing was made."""
+        words = self._api.words(answer)
+        if answer.status == 402:
+            return MachineCannot(f"RunPod wants money first: {words} (402); add credit or a payment method.")
+        if answer.status == 403:
+            return NoCapacity(f"RunPod does not let this key have it: {words} (403).")
+        if answer.status == 422:
+            return BadInput(f"RunPod cannot read the request: {words} (422); is the --image right?")
+        if answer.status == 400:
+            return NoCapacity(f"RunPod has none free, or does not like the request: {words} (400).")
+        return MachineCannot(self._api.refused("a pod", answer))
+
+    def _machine(self, pod: Any) -> Machine:
+        """Return a pod as a machine.
+
+        Raises:
+            Unanswered: It has no id: what was asked for may be done all the same.
+        """
+        if not isinstance(pod, dict) or not isinstance(pod.get("id"), str) or not pod["id"]:
+            raise Unanswered("RunPod answered with a pod that has no id")
+        direct = table(table(pod.get("ssh")).get("direct"))
+        cost = pod.get("cost")
+        status = str(pod.get("status") or "")
+        return Machine(
+            name=str(pod.get("name") or ""),
+            number=pod["id"],
+            stage=STAGES.get(status, "starting"),
+            said=status,
+            address=str(direct["host"]) if direct.get("host") else None,
+            port=int(direct.get("port") or 22),
+            user=str(direct.get("username") or "root"),
+            usd_per_hour=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+        )
+
+
+def _offer(gpu: dict[str, Any], count: int) -> Offer | None:
+    """Return so many of a kind of GPU as an offer; null when it cannot be had now."""
+    price, most = (table(gpu.get(name)).get(CLOUD.lower()) for name in ("price", "maxCount"))
+    if not isinstance(price, int | float) or price <= 0 or gpu.get("availability") in {None, "NONE"}:
+        return None
+    if count > (most if isinstance(most, int) else 1):
+        return None
+    name = str(gpu.get("id"))
+    return Offer(
+        host=RunPod.name,
+        name=name,
+        gpus=f"{count} × {name}",
+        usd_per_hour=float(price) * count,
+        gpu=kind_of(name),
+        gpu_count=count,
+        ready_s=READY_S,
+        ends_itself=False,
+    )
+
+
+HOST = RentedHost(RunPod())

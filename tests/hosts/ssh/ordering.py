@@ -1,0 +1,77 @@
+"""Orders for tests, and who listens to them."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import TYPE_CHECKING, Any
+
+from assay.hosts.base import Order
+from assay.hosts.remote.frames import runs_there
+from assay.hosts.remote.line import Said
+from assay.hosts.remote.pumping import Pump
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from assay.hosts.base import Progress
+
+QUICK = ("--device", "cpu:0", "--isolation", "none", "--benchmark-runs", "3", "--no-monitor")
+
+
+class Listener:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.printed = b""
+        self.said = b""
+
+    def progress(self, progress: Progress) -> None:
+        """Keep a line."""
+        self.told.append(progress.what)
+
+    def out(self, data: bytes) -> None:
+        """Keep the result."""
+        self.printed += data
+
+    def err(self, data: bytes) -> None:
+        """Keep the rest."""
+        self.said += data
+
+
+class HereLine:
+    """A line to this very machine: what is done there is done by a shell here."""
+
+    where = "gpu7"
+
+    def do(
+        self,
+        script: str,
+        *,
+        feed: Iterable[bytes] = (),
+        out: Callable[[bytes], None] | None = None,
+        err: Callable[[bytes], None] | None = None,
+        within_s: float | None = None,
+    ) -> Said:
+        """Run it."""
+        pump = Pump(["sh", "-c", script], out=out, err=err)
+        return Said(pump.run(feed, within_s), pump.kept_out, pump.kept_err)
+
+
+def order_for(workplace: Path, *words: str, **changes: Any) -> Order:
+    """Return an order to run these words on a machine elsewhere, with the interpreter of these tests."""
+    number = secrets.token_hex(8)
+    whole = ("run", "--output-dir", runs_there(number), *words[1:]) if words and words[0] == "run" else words
+    return Order(
+        **{
+            "id": number,
+            "words": whole or ("list",),
+            "cwd": str(workplace),
+            "folder": str(workplace / "runs" / f"ssh-{number[:4]}"),
+            "output_dir": str(workplace / "runs"),
+            "python": sys.executable,
+            **changes,
+        }
+    )

@@ -1,0 +1,37 @@
+"""The ssh server as a fixture."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.hosts.ssh.server import Server, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def ssh_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An ssh server for the whole session, ended with it; in CI a missing one fails."""
+    absent = missing()
+    if absent:
+        why = f"there is no ssh server to test with ({', '.join(absent)}): `make ci-setup` installs one"
+        if os.environ.get("ASSAY_CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    server = Server(tmp_path_factory.mktemp("ssh"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def gpu1(ssh_daemon: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, with the system's ssh finding it as ``gpu1``."""
+    monkeypatch.setenv("PATH", f"{ssh_daemon.bin}{os.pathsep}{os.environ['PATH']}")
+    return ssh_daemon

@@ -1,0 +1,278 @@
+"""The parts of working elsewhere that need no machine elsewhere: parcels, frames, verdicts, what may come back."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.core.errors import MachineCannot
+from assay.hosts.base import Shipped
+from assay.hosts.remote import watchdog, work
+from assay.hosts.remote.environment import prepare
+from assay.hosts.remote.frames import Frames, runs_there
+from assay.hosts.remote.parcel import bundle, contents, start_of, wheel
+from assay.hosts.remote.ssh_line import environment
+from assay.hosts.remote.there import keeper
+from assay.hosts.remote.there.begin import wrong_gpu
+from assay.hosts.remote.there.settle import lacking_of
+from assay.hosts.remote.there.unpacking import unpack
+from tests.hosts.ssh.ordering import HereLine, Listener, order_for
+from tests.machines import machine
+from tests.running import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def test_a_wheel_of_this_version_can_be_imported_and_is_always_the_same(tmp_path: Path) -> None:
+    made = wheel()
+    contents.cache_clear()
+    assert wheel() == made
+    path = tmp_path / "assay.whl"
+    path.write_bytes(made)
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", "import assay, assay.hosts.remote.there.keeper as k; print(assay.__file__)"],
+        env={"PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.startswith(str(path))
+
+
+def test_what_a_wheel_needs_and_is_not_installed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "assay.whl").write_bytes(wheel())
+    shutil.unpack_archive(tmp_path / "assay.whl", tmp_path, "zip")
+    assert lacking_of(tmp_path) == []
+    (described,) = tmp_path.glob("*.dist-info/METADATA")
+    extra = "Requires-Dist: nowhere-to-be-found>=1.0\nRequires-Dist: click>=999\nRequires-Dist: numpy<1.0\n"
+    described.write_text(described.read_text() + extra + "Requires-Dist: torch; extra == 'torch'\n")
+    assert lacking_of(tmp_path) == ["nowhere-to-be-found>=1.0", "click>=999", "numpy<1.0"]
+
+
+def test_files_keep_their_places_even_above_the_folder_one_starts_in(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("d")
+    (tmp_path / "here.py").write_text("h")
+    files = (
+        Shipped(here=str(tmp_path / "data.txt"), there="../../data/data.txt"),
+        Shipped(here=str(tmp_path / "here.py"), there="src/here.py"),
+    )
+    start = start_of(files)
+    unpack(io.BytesIO(b"".join(bundle(files, {"words": ["list"]}))), tmp_path / "order")
+    assert (tmp_path / "order" / start / "src/here.py").read_text() == "h"
+    place = Path(os.path.normpath(tmp_path / "order" / start / "../../data/data.txt"))
+    assert place.read_text() == "d"
+    assert place.is_relative_to(tmp_path / "order" / "work")
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/tmp/out.txt", "a/../../out.txt", "link"])
+def test_what_leads_out_of_its_folder_is_not_unpacked(name: str, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        if name == "link":
+            entry.type, entry.linkname = tarfile.SYMTYPE, "/etc"
+        archive.addfile(entry)
+    with pytest.raises(ValueError, match=r"leads out|neither a file"):
+        unpack(io.BytesIO(buffer.getvalue()), tmp_path / "in")
+    assert [path.name for path in tmp_path.rglob("*")] == ["in"]
+
+
+@given(st.lists(st.integers(1, 40), max_size=20), st.sampled_from(["/home/me/project", "/", "/data"]))
+def test_frames_are_put_together_and_paths_there_become_paths_here(cuts: list[int], cwd: str) -> None:
+    listener = Listener()
+    order = order_for(Path("/home/me/project"), cwd=cwd)
+    runs = runs_there(order.id)
+    said = f"Report: {runs}/run-1/report.html, whole /far/work/{runs}/run-1, in /far/work. Grüße".encode()
+    stream = b"".join(b"%c%d\n%b" % (kind, len(data), data) for kind, data in [
+        (b"f", b"/far"), (b".", b""), (b"e", said), (b"o", b"3\n"), (b"x", b'{"code": 0}'),
+    ])  # fmt: skip
+    frames = Frames(order, listener)
+    for cut in cuts:
+        frames.take(stream[:cut])
+        stream = stream[cut:]
+    frames.take(stream)
+    frames.flush()
+    short = "runs" if cwd == "/home/me/project" else "/home/me/project/runs"
+    told = f"Report: {short}/run-1/report.html, whole /home/me/project/runs/run-1, in {cwd}. Grüße"
+    assert (listener.said.decode(), listener.printed) == (told, b"3\n")
+    assert (frames.at, frames.ended) == ({"e": len(said), "o": 2}, {"code": 0})
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "said"),
+    [
+        ({"code": 2, "why": None, "answered": True}, 2, None),
+        ({"code": -9, "why": None, "answered": True}, 4, "killed on gpu7 (signal 9)"),
+        (
+            {"code": 1, "why": None, "answered": False, "log": "No module named 'x'"},
+            3,
+            "could not start on gpu7: No mod",
+        ),
+        ({"code": 4, "why": "late", "answered": True}, 4, "at its time limit of"),
+        ({"code": 4, "why": "unheard", "answered": True}, 4, "nobody had listened for 10"),
+        ({"code": None, "why": "unkept", "answered": False}, 4, "what watched over it on gpu7 was killed"),
+    ],
+)
+def test_how_an_order_ended_is_told(ended: dict[str, object], code: int, said: str | None) -> None:
+    found = work.verdict({"log": "", **ended}, order_for(Path("/"), limit_s=60.0), "gpu7")
+    assert found.exit_code == code
+    assert (found.reason is None) if said is None else said in str(found.reason)
+
+
+def test_the_gpu_that_answers_has_to_be_the_one_that_was_asked_for() -> None:
+    two = machine(gpus=[0, 0])
+    one_kind = two.model_copy(update={"gpus": tuple(g.model_copy(update={"name": "NVIDIA L4"}) for g in two.gpus)})
+    mixed = one_kind.model_copy(
+        update={"gpus": (two.gpus[0].model_copy(update={"name": "Tesla T4"}), one_kind.gpus[1])}
+    )
+    assert wrong_gpu("L4", 2, one_kind) is None
+    assert wrong_gpu("L4", 3, one_kind) == "there are only 2 NVIDIA L4"
+    assert wrong_gpu("L40", 1, one_kind) == "there is NVIDIA L4"
+    assert wrong_gpu("L4", 1, mixed) == "there is Tesla T4, NVIDIA L4"
+    assert wrong_gpu("L4", 1, machine()) == "there is no GPU (NVML does not answer: no driver)"
+
+
+def test_a_machine_switches_itself_off_at_the_last_deadline_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    line, now = HereLine(), datetime.now(UTC)
+    assert line.do(watchdog.script(now + timedelta(hours=1), off=f"touch {tmp_path}/early")).code == 0
+    (first,) = tmp_path.glob("assay-watchdog.*")
+    before = first.read_text().strip()
+    assert line.do(watchdog.script(now - timedelta(days=1), off=f"touch {tmp_path}/off")).code == 0
+    wait_for((tmp_path / "off").exists)
+    wait_for(lambda: not Path(f"/proc/{before}/cmdline").exists() or not Path(f"/proc/{before}/cmdline").read_bytes())
+    assert not (tmp_path / "early").exists()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine whose disk has room for almost nothing."""
+    place = tmp_path / "full"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place))
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_there_is_told_as_such(full_disk: Path, workplace: Path) -> None:
+    with pytest.raises(MachineCannot, match=r"Assay cannot be set up on gpu7: its disk is full \(.*No space left"):
+        prepare(HereLine(), order_for(workplace))
+    assert not list(full_disk.glob("assay/env/*"))
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("/nowhere/python", "gpu7 has no /nowhere/python; --remote-python names"), ("old", "gpu7 has Python 3.9.2")],
+)
+def test_an_interpreter_that_is_missing_or_too_old_is_told(
+    python: str, said: str, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace))
+    monkeypatch.setenv("PATH", f"{workplace}{os.pathsep}{os.environ['PATH']}")
+    (workplace / "old").write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.9.2\nexit 1\n')
+    (workplace / "old").chmod(0o755)
+    with pytest.raises(MachineCannot, match=said):
+        prepare(HereLine(), order_for(workplace, python=python))
+
+
+def test_an_order_that_nobody_listens_to_any_more_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "heard").touch()
+    quiet, wake = os.pipe()
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert keeper._wait(child, tmp_path, quiet, limit_s=None, unheard_s=0.05) == "unheard"
+        assert keeper._wait(child, tmp_path, quiet, limit_s=0.05, unheard_s=60.0) == "late"
+        os.write(wake, b".")
+        assert keeper._wait(child, tmp_path, quiet, limit_s=60.0, unheard_s=60.0) == "asked"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_configuration_that_sends_variables_gets_none_of_our_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNPOD_API_KEY", "MODAL_TOKEN_ID", "GITHUB_TOKEN", "MY_SECRET", "ASSAY_HISTORY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
+    assert not {name for name, value in environment().items() if value == "x"}
+    assert environment()["SSH_AUTH_SOCK"] == "/agent"
+
+
+def sends(path: Path) -> str:
+    """Return a script that sends a folder as a run."""
+    told = json.dumps({"start": "/far/work"})
+    return f"tar -czf - -C {path.parent} {path.name} && echo '{told}' >&2"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("plan.json", "{}", "plan.json is not what this version of Assay writes"),
+        ("records.jsonl", '{"trial": 7}\n', "holds a line that this version of Assay does not write"),
+        ("findings.json", '{"schema": 1}', "findings.json is not what this version of Assay writes: headline"),
+        ("plan.json", None, "holds no plan.json"),
+    ],
+)
+def test_results_that_fail_their_schema_are_kept_but_not_believed(
+    file: str, content: str | None, said: str, workplace: Path, a_run: Path
+) -> None:
+    from assay.hosts.remote.bringing import bring
+
+    if content is None:
+        (a_run / file).unlink()
+    else:
+        (a_run / file).write_text(content)
+    order = order_for(workplace)
+    with pytest.raises(MachineCannot, match=said) as caught:
+        bring(HereLine(), order, sends(a_run))
+    assert "What came back from gpu7 is not a run that can be believed" in str(caught.value)
+    assert (Path(order.folder) / "brought.tar.gz").is_file()
+    assert not (workplace / "runs" / a_run.name).exists()
+
+
+def test_a_run_that_comes_again_replaces_its_older_state(workplace: Path, a_run: Path) -> None:
+    from assay.hosts.remote.bringing import bring
+
+    order = order_for(workplace)
+    (first,) = bring(HereLine(), order, sends(a_run))
+    (a_run / "report.md").write_text("newer")
+    (again,) = bring(HereLine(), order, sends(a_run))
+    assert first == again == workplace / "runs" / a_run.name
+    assert (again / "report.md").read_text() == "newer"
+    assert json.loads((again / "plan.json").read_text())["cwd"] == str(workplace)
+    assert sorted(path.name for path in (workplace / "runs").iterdir()) == [
+        "latest",
+        again.name,
+        Path(order.folder).name,
+    ]
+
+
+@pytest.fixture
+def a_run(tmp_path: Path) -> Path:
+    """A run without records, as it lies on a machine elsewhere."""
+    from assay.store.plan import Plan
+    from assay.store.runs import RunFolder
+
+    plan = Plan(
+        experiment="run", options={}, seed=0, versions={}, cwd="/far/work", created_at="2026-11-15T10:00:00.000+00:00"
+    )
+    return RunFolder.create(tmp_path / "far", plan, machine()).path

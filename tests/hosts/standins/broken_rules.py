@@ -1,0 +1,47 @@
+"""The rules of renting, each taken out in turn: what fault schedules see when one is missing."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from assay.hosts.rented import asking, ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+
+def _look_by_number_only(end: Any) -> dict[str, Any]:
+    found = {number: end.desk.heard(lambda number=number: end.desk.look(number)) for number in sorted(end.open)}
+    there = {number: machine for number, machine in found.items() if machine is not None}
+    end.seen |= there.keys()
+    return there
+
+
+def _ask_and_believe(end: Any) -> None:
+    end.known = {machine.number for machine in end.rental.machines} if end.rental else set()
+    end.open = set(end.known)
+    end._look()
+    end._ask(end.desk.clock.now())
+
+
+RULES: dict[str, Callable[[], Any]] = {
+    "released means seen gone": lambda: patch.object(ending._End, "until_gone", _ask_and_believe),
+    "what bears the order's name is ended, not only what an answer named": lambda: patch.object(
+        ending._End, "_look", _look_by_number_only
+    ),
+    "an empty list proves nothing while an answer is missing": lambda: patch.object(
+        ending._End, "_unanswered", lambda end: False
+    ),
+    "list by name before asking again": lambda: patch.object(asking, "_turned_up", lambda *_: None),
+}
+"""Each rule, and how it is taken out."""
+
+
+@contextmanager
+def without(rule: str) -> Iterator[None]:
+    """Take one rule out."""
+    with RULES[rule]():
+        yield

@@ -1,0 +1,120 @@
+"""Kinds of GPU under all of their names, and what cannot work on which."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.core.errors import BadInput
+from assay.hosts import prices
+from assay.hosts.choosing import Need, candidate, usd
+from assay.hosts.gpu_types import FAMILIES, TYPES, asked_for, cannot, kind_of, types_of, will_do
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
+SPELLINGS = [(text, each.name) for each in TYPES for text in (each.name, *each.spellings)]
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [
+        ("Tesla T4", "T4"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-40GB"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("H100!", "H100"),
+        ("a100_80gb", "A100-80GB"),
+        ("NVIDIA GeForce GTX 1080 Ti", "GTX 1080 Ti"),
+    ],
+)
+def test_drivers_and_providers_names_are_known(device: str, kind: str) -> None:
+    assert kind_of(device) == kind
+
+
+@given(st.sampled_from(SPELLINGS), st.data())
+def test_case_and_separators_do_not_matter(spelled: tuple[str, str], data: st.DataObject) -> None:
+    text, name = spelled
+    mixed = "".join(data.draw(st.sampled_from([c.lower(), c.upper(), *("-_ " if c in "- " else "")])) for c in text)
+    assert kind_of(f"NVIDIA {mixed}") == name
+
+
+def test_no_two_types_share_a_spelling() -> None:
+    assert all(kind_of(text) == name for text, name in SPELLINGS)
+    assert all(kind_of(family) == family for family in FAMILIES)
+
+
+def test_a_family_takes_its_types_and_a_type_only_itself() -> None:
+    assert will_do("A100", "NVIDIA A100-SXM4-40GB")
+    assert will_do("A100-40GB", "NVIDIA A100-SXM4-40GB")
+    assert not will_do("A100-80GB", "NVIDIA A100-SXM4-40GB")
+    assert not will_do("H100", "NVIDIA H200")
+    assert will_do("RTX 2080", "NVIDIA GeForce RTX 2080")
+    assert not will_do("RTX 2080", "NVIDIA GeForce RTX 2080 Ti")
+    assert not will_do("A100-40GB", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+
+
+def test_what_is_told_as_a_family_may_be_another_type() -> None:
+    assert will_do("H100", "H100")
+    assert not will_do("H100-SXM", "H100")
+    assert types_of("H100") == ("H100-SXM", "H100-PCIe", "H100-NVL")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("L5", "There is no GPU type 'L5'. Did you mean L4 (modal, runpod)?"),
+        ("A1000", "A100 (modal, runpod, lambda)"),
+        ("h10", "Did you mean H100 (modal, runpod, lambda) or A10 (modal, lambda)"),
+        ("abacus!", "Offered are T4, L4,"),
+        ("", "There is no GPU type ''. Offered are"),
+    ],
+)
+def test_an_unknown_type_is_told_with_the_nearest_and_who_offers_them(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        asked_for(text, prices.offered())
+    assert said in str(caught.value)
+
+
+def test_what_only_a_provider_knows_can_be_asked_for() -> None:
+    assert asked_for("mi 300x", {"moon": ["MI300X"]}) == "MI300X"
+
+
+def test_flash_attention_is_refused_where_it_cannot_work_and_nowhere_else() -> None:
+    refused = cannot("T4", ["sliding_attention@masked", "sliding_attention@flash"])
+    assert refused is not None
+    assert "compute capability 8.0 or later, and a T4 has 7.5" in refused
+    assert cannot("V100", ["compressed_attention@flash"]) is not None
+    assert cannot("T4", ["softmax@torch", "mine.py:flash"]) is None
+    assert all(cannot(each.name, ["x@flash"]) is None for each in TYPES if each.capability >= (8, 0))
+    assert cannot("MI300X", ["x@flash"]) is None
+
+
+def test_the_snapshot_names_kinds_as_assay_does_and_dates_its_prices() -> None:
+    for host, found in prices.snapshot().items():
+        for kind, price in found.usd_per_hour.items():
+            assert kind_of(kind) == kind
+            assert price > 0
+        assert {offer.priced_on for offer in prices.listed(host)} == {found.priced_on}
+    assert prices.usd_per_hour("modal", "L4") == (0.80, "2026-06")
+    assert prices.usd_per_hour("lambda", "T4") is None
+    assert prices.listed("moon") == ()
+
+
+def test_the_documents_table_is_the_snapshot() -> None:
+    rows = re.findall(r"^\| ([A-Z]\S*) \| ([\d–].*) \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    told = {
+        (host, kind, cell)
+        for kind, cells in rows
+        for host, cell in zip(prices.snapshot(), cells.split(" | "), strict=True)
+        if cell != "–"
+    }
+    assert told == {
+        (host, offer.gpu, f"{offer.usd_per_hour:.2f} ({usd(candidate(Need(run_s=240), offer).cost_usd or 0.0)})")
+        for host in prices.snapshot()
+        for offer in prices.listed(host)
+    }
