@@ -74,7 +74,7 @@ class ThresholdOptions(Value):
 
     def rounds_of(self, number: int) -> int:
         """Return the pairs of a point in a process, the first being 1."""
-        return self.rounds * self.growth ** max(0, number - 2)
+        return int(self.rounds * self.growth ** max(0, number - 2))
 
     @model_validator(mode="after")
     def _no_two_alike(self) -> Self:
