@@ -11,6 +11,7 @@ incomplete is measured anew as a whole. The same records give the same step, so 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ import numpy as np
 
 from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
-from assay.core.results import Record, Window
+from assay.core.results import STAND_IN, Record, Window
 from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
 from assay.experiments.base import HasBaselines, LeavesFiles
@@ -209,8 +210,12 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
             *([seen.note] if seen.note else []),
         ),
         stderr_tail=outcome.stderr_tail,
-        origin="fake" if machine.has_fake_driver and "cuda" in " ".join(trial.devices) else "real",
+        origin="fake" if STAND_IN in os.environ or _on_a_fake(machine, trial) else "real",
     )
+
+
+def _on_a_fake(machine: Machine, trial: Trial) -> bool:
+    return machine.has_fake_driver and "cuda" in " ".join(trial.devices)
 
 
 def floor_notes(raw: list[RawSeries]) -> list[str]:

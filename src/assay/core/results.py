@@ -10,6 +10,9 @@ from assay.core.plan import Cache, Isolation
 from assay.core.values import SCHEMA_VERSION, Params, Value
 
 Scope = Literal["process", "run", "machine"]
+STAND_IN = "ASSAY_STAND_IN"
+"""Set where a machine only plays that of a provider: numbers from it are never called real."""
+
 Status = Literal["ok", "failed", "refused", "skipped"]
 Origin = Literal["real", "fake", "simulated"]
 Verdict = Literal["yes", "no", "unsure"]

@@ -6,6 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any
 
+from assay.hosts.modal.credentials import at_a_stand_in
 from assay.hosts.modal.errors import in_short
 from assay.hosts.modal.talk import Talk
 from assay.hosts.remote.line import LineLost, Said
@@ -27,6 +28,7 @@ class SandboxLine:
 
     def __init__(self, number: str, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self.where = f"modal sandbox {number}"
+        self.stand_in = at_a_stand_in()
         self._number = number
         self._look_every_s = look_every_s
 

@@ -25,7 +25,11 @@ class Said:
 
 
 class Line(Protocol):
-    """A way to start programs on another machine."""
+    """A way to start programs on another machine.
+
+    One that leads to something that only plays a provider's machine has ``stand_in = True``: what is measured there is
+    called fake.
+    """
 
     where: str
     """For people: "gpu1", "runpod pod 8f2a"."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import MachineCannot, Stopped
+from assay.core.results import STAND_IN
 from assay.core.units import format_span
 from assay.hosts.base import Ended, Progress
 from assay.hosts.remote.bringing import bring
@@ -109,13 +110,16 @@ def clean(line: Line, order: Order) -> None:
         raise MachineCannot(f"The files of {order.name} are still on {line.where}: {_why(said)}.")
 
 
-def job_of(order: Order) -> dict[str, Any]:
+def job_of(order: Order, *, stand_in: bool = False) -> dict[str, Any]:
     """Return what the keeper there is told; nothing in it is secret."""
+    environment = {"COLUMNS": str(order.columns), "ASSAY_HISTORY": "off", "PYTHONUNBUFFERED": "1"}
+    if stand_in:
+        environment[STAND_IN] = "1"
     return {
         "words": list(order.words),
         "start": start_of(order.files),
         "resumes": next((word for word in order.words if word.startswith(f"{runs_there(order.id)}/")), None),
-        "environment": {"COLUMNS": str(order.columns), "ASSAY_HISTORY": "off", "PYTHONUNBUFFERED": "1"},
+        "environment": environment,
         "limit_s": order.limit_s,
         "unheard_s": UNHEARD_S,
         "gpu": order.gpu,
@@ -167,7 +171,9 @@ def _tried(line: Line, script: str, order: Order, frames: Frames) -> Said | None
     """Begin, and once more where the line was lost before anything was heard; null where it was lost later."""
     for left in reversed(range(TRIES)):
         try:
-            return _listen(line, script, frames, bundle(order.files, job_of(order)))
+            return _listen(
+                line, script, frames, bundle(order.files, job_of(order, stand_in=getattr(line, "stand_in", False)))
+            )
         except LineLost:
             if frames.begun:
                 return None
