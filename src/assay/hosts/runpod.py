@@ -48,7 +48,7 @@ class RunPod:
     """One RunPod account."""
 
     name = "runpod"
-    default_image = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
+    default_image = "runpod/pytorch:1.4.0-cu1300-torch2130-ubuntu2404"
     keyed = True
     refuses: ClassVar[dict[str, str]] = {
         "serverless": "a benchmark needs a whole machine to itself from its first sample to its last, and a serverless "
