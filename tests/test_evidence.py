@@ -35,6 +35,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "threshold"),
         ("evidence.py", "verify", "threshold_again"),
         ("decisions.py", "verify"),
+        ("history.py", "verify"),
     ],
     ids=" ".join,
 )
@@ -48,6 +49,7 @@ def test_the_published_tables_follow_from_the_kept_samples(
         runpy.run_path(program, run_name="__main__")
     printed = capsys.readouterr().out
     assert ended.value.code == 0, printed
+    assert printed.strip()
     for line in printed.strip().splitlines():
         assert line in DOCUMENT
 
