@@ -2,6 +2,7 @@
 
 python benchmarks/rentals.py run       play every schedule (minutes), keep every outcome, print the tables
 python benchmarks/rentals.py kill      only the clients that are really killed, anew
+python benchmarks/rentals.py modal     only Modal's schedules, anew: its SDK waits by the real clock, so they are fewer
 python benchmarks/rentals.py verify    compute the tables again from the kept outcomes
 
 A schedule is drawn by its seed: requests that are cut or answered with 503, 429 or garbage, before or after they took
@@ -30,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 RESULTS = Path(__file__).parent / "results" / "rentals.json"
 SCHEDULES, WITHOUT_A_RULE = 1000, 200
-KILLS, STOPS = 50, 20
+KILLS, STOPS, AT_MODAL = 50, 20, 100
 PROVIDERS = ("runpod", "lambda")
 FIELDS = (
     "ends",
@@ -95,13 +96,78 @@ def killed() -> list[Kept]:
     return [asdict(each) for each in kills(hows, seed=0)]
 
 
+def at_modal() -> list[Kept]:
+    """Return what each of Modal's schedules came to; the real SDK talks to a server on loopback."""
+    import modal
+
+    from tests.hosts.standins.modal.schedules import carried_out, planned
+    from tests.hosts.standins.modal.server import TOKEN_ID, TOKEN_SECRET, ModalStandIn
+
+    found: list[Kept] = []
+    for seed in range(AT_MODAL):
+        with tempfile.TemporaryDirectory() as place:
+            server = ModalStandIn(Path(place) / "modal")
+            os.environ |= {
+                "ASSAY_HOME": f"{place}/home",
+                "MODAL_SERVER_URL": server.url,
+                "MODAL_DISABLE_API_PROXY": "1",
+                "MODAL_TOKEN_ID": TOKEN_ID,
+                "MODAL_TOKEN_SECRET": TOKEN_SECRET,
+                "MODAL_CONFIG_PATH": f"{place}/modal.toml",
+            }
+            modal.Client.set_env_client(None)
+            try:
+                schedule = planned(seed, server)
+                outcome = carried_out(schedule, server, Path(place))
+            finally:
+                modal.Client.set_env_client(None)
+                server.stop()
+        found.append(
+            {
+                "killed": schedule.killed,
+                "refused": schedule.refused,
+                "taken_away": schedule.taken_away,
+                "finished": outcome.finished,
+                "left": outcome.left,
+                "at_once": outcome.at_once,
+            }
+        )
+    return found
+
+
+def _at_modal(kept: Kept) -> list[str]:
+    titles = (
+        "stand-in",
+        "schedules",
+        "client killed",
+        "machine taken away",
+        "most machines at once",
+        "left after reap",
+    )
+    lines = _head(*titles, "could finish", "did")
+    rows = kept["modal"]
+    could = [row for row in rows if not row["killed"] and not row["refused"]]
+    told = (
+        len(rows),
+        sum(row["killed"] for row in rows),
+        sum(row["taken_away"] > 0 for row in rows),
+        max(row["at_once"] for row in rows),
+        sum(row["left"] for row in rows),
+        len(could),
+        sum(row["finished"] for row in could),
+    )
+    return [*lines, f"| modal | {' | '.join(map(str, told))} |"]
+
+
 def _rows(kept: Kept, found: list[list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(kept["fields"], row, strict=True)) for row in found]
 
 
 def table(kept: Kept) -> list[str]:
     """Return the tables as Markdown."""
-    return [*_schedules(kept), "", *_endings(kept), "", *_without(kept), "", *_kills(kept)]
+    return [
+        *_schedules(kept), "", *_at_modal(kept), "", *_endings(kept), "", *_without(kept), "", *_kills(kept),
+    ]  # fmt: skip
 
 
 def _head(*titles: str) -> list[str]:
@@ -175,6 +241,9 @@ def check(kept: Kept) -> None:
             assert not row["keys_left"]
             assert row["did"] or not row["could"]
             assert row["ends"] == "kill -9" or not row["left_at_end"] or row["late"]
+    for row in kept["modal"]:
+        assert not row["left"]
+        assert row["finished"] or row["killed"] or row["refused"]
     for each in kept["kills"]:
         assert (each["left_after_reap"], each["leases_left"], each["reap_code"]) == (0, 0, 0)
 
@@ -183,16 +252,23 @@ def _keep(found: Kept) -> None:
     RESULTS.write_text(json.dumps(found, separators=(",", ":")).replace("],[", "],\n[") + "\n")
 
 
-def main(what: str) -> None:
+def main(arguments: list[str]) -> int:
     """Do what was asked for."""
+    if arguments not in (["run"], ["kill"], ["modal"], ["verify"]):
+        print(__doc__)
+        return 2
+    (what,) = arguments
     if what == "run":
-        _keep({**run(), "kills": []})
+        _keep({**run(), "kills": [], "modal": []})
     if what in {"run", "kill"}:
         _keep({**json.loads(RESULTS.read_text()), "kills": killed()})
+    if what in {"run", "modal"}:
+        _keep({**json.loads(RESULTS.read_text()), "modal": at_modal()})
     kept = json.loads(RESULTS.read_text())
     check(kept)
     print("\n".join(table(kept)))
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
