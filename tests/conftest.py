@@ -27,6 +27,7 @@ for _account in (
 pytest_plugins = [
     "tests.fakes.plugin",
     "tests.running",
+    "tests.telling",
     "tests.hosts.slurm.plugin",
     "tests.hosts.standins.modal.plugin",
     "tests.hosts.ssh.plugin",

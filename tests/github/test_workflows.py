@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -17,6 +17,9 @@ from ruamel.yaml import YAML
 
 from assay.cli.main import cli
 from assay.github.measuring import Job, words
+
+if TYPE_CHECKING:
+    from tests.telling import Telling
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -54,7 +57,7 @@ def context(arguments: list[str]) -> click.Context:
     raise AssertionError(arguments)
 
 
-def test_zizmor_finds_nothing() -> None:
+def test_zizmor_finds_nothing(telling: Telling) -> None:
     beside = Path(sys.executable).with_name("zizmor")
     program = str(beside) if beside.exists() else shutil.which("zizmor")
     if program is None:
@@ -67,7 +70,8 @@ def test_zizmor_finds_nothing() -> None:
         check=False,
         timeout=100,
     )
-    print(done.stderr, done.stdout)
+    for line in (done.stderr + done.stdout).splitlines():
+        telling("zizmor --offline", line)
     assert done.returncode == 0, done.stdout
     assert "No findings to report" in done.stdout
     assert done.stderr.count("completed") == len(WORKFLOWS) + len(ACTIONS) + 1

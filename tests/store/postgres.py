@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from assay.store.history.place import Place
+    from tests.telling import Telling
 
 PASSWORD = "correct-horse"  # noqa: S105 - of a server that lives as long as the tests
 QUICKLY = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB")
@@ -82,6 +83,14 @@ class Server:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(words.encode())
 
+    def version(self) -> str:
+        """Return what the server says that it is."""
+        import psycopg
+
+        with psycopg.connect(self.url("postgres")) as connection:
+            found = connection.execute("SELECT version()").fetchone()
+        return str(found[0]).partition(",")[0] if found else ""
+
     def fresh(self) -> str:
         """Return a URL under which nothing is kept yet: a schema of its own, which is made quicker than a database."""
         name = f"history_{secrets.token_hex(4)}"
@@ -113,13 +122,17 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def history_place(request: pytest.FixtureRequest, assay_home: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def history_place(
+    request: pytest.FixtureRequest, assay_home: Path, monkeypatch: pytest.MonkeyPatch, telling: Telling
+) -> Place:
     """An empty history, once in a file and once on a server; ``ASSAY_HISTORY`` names the server."""
     from assay.store.history.place import file_place, read
 
     if request.param == "sqlite":
         return file_place(assay_home / "history.sqlite")
-    url = request.getfixturevalue("postgres").fresh()
+    server: Server = request.getfixturevalue("postgres")
+    telling("what ran on PostgreSQL", server.version())
+    url = server.fresh()
     monkeypatch.setenv("ASSAY_HISTORY", url)
     return read(url)
 

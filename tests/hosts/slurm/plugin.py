@@ -1,4 +1,4 @@
-"""The cluster as a fixture, and at the end of a run what Slurm's tests saw, state by state."""
+"""The cluster as a fixture, and what its tests saw for the end of a run, state by state."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from tests.hosts.slurm.cluster import Cluster, missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from _pytest.terminal import TerminalReporter
-
-PROPERTY = "slurm"
+    from tests.telling import Telling
 
 
 @pytest.fixture(scope="session")
@@ -42,30 +40,6 @@ def slurm(slurm_daemons: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
-def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+def tell(telling: Telling) -> Callable[[str], None]:
     """Keep a line for the end of the run."""
-
-    def keep(line: str) -> None:
-        record_property(PROPERTY, line)
-
-    return keep
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Print what was told, test by test."""
-    told = [
-        (report.nodeid.rpartition("::")[2], line)
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", None) == "call"
-        for name, line in report.user_properties
-        if name == PROPERTY
-    ]
-    if told:
-        terminalreporter.section("what Slurm did")
-    before = ""
-    for test, line in told:
-        if test != before:
-            terminalreporter.write_line(test)
-        terminalreporter.write_line(f"    {line}")
-        before = test
+    return lambda line: telling("what Slurm did", line)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.hosts.ssh.server import Server
     from tests.running import Assay
+    from tests.telling import Telling
 
 ON = ("--on", "ssh:gpu1", "--remote-python", sys.executable)
 WAITS = """
@@ -87,7 +88,7 @@ def measuring(process: subprocess.Popen[str]) -> str:
 
 
 def test_thresholds_found_there_are_written_here_and_nothing_is_left(
-    gpu1: Server, assay: Assay, workplace: Path, assay_home: Path
+    gpu1: Server, assay: Assay, workplace: Path, assay_home: Path, telling: Telling
 ) -> None:
     (workplace / "spins.py").write_text(SPINS)
     (workplace / "config.yaml").write_text(CONFIG)
@@ -101,7 +102,10 @@ def test_thresholds_found_there_are_written_here_and_nothing_is_left(
     assert "config.yaml is written." in ran.err
     (workplace / "config.yaml").write_text(CONFIG)
     words = ("results.json", "--config", "config.yaml", "--thresholds", "t.yaml", "--dry-run")
-    assert "| `1` | **`2`** |" in assay("github", "pull-request", *words).out
+    body = assay("github", "pull-request", *words).out
+    assert "| `1` | **`2`** |" in body
+    for line in body.splitlines():
+        telling("the pull request that a run over ssh would open", line)
     run = (workplace / "runs/latest").resolve()
     folder = RunFolder.open(run)
     assert folder.plan.cwd == str(workplace)
