@@ -20,10 +20,12 @@ from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
     from tests.running import Assay
+    from tests.telling import Telling
 
 QUICKLY = ("--restarts", "3", "--duration", "0.3", "--budget", "60", "--device", "cpu:0", "--isolation", "none")
 UNSEEN = ("--no-monitor", "--no-history")
 GATE = ("gate", *QUICKLY, *UNSEEN)
+SAID = "what the gate said"
 BY_METRIC = ("--metric", "took_ms=took ([0-9.]+)", "--no-gate-time")
 BENCH = ("--", sys.executable, "bench.py")
 
@@ -52,12 +54,13 @@ def left(repository: Path, home: Path) -> list[object]:
 
 
 def test_a_planted_slow_down_of_five_percent_is_caught_in_a_package_under_src(
-    repository: Path, assay: Assay, assay_home: Path
+    repository: Path, assay: Assay, assay_home: Path, telling: Telling
 ) -> None:
     (repository / "src/sample/core.py").write_text("raise RuntimeError('not committed')")
     ran = assay(*GATE, "--base", "base", "--", "sample.core:work")
     assert ran.code == 1, ran.err + ran.out
     assert "✗ Fails: head against base, time of a call +" in ran.out
+    telling(SAID, one_line(ran.out)[:300])
     assert "Note: the working tree has changes that are not committed, and they are not measured." in ran.err
     assert left(repository, assay_home) == []
 
@@ -78,7 +81,7 @@ def test_a_base_that_does_not_install_is_told_with_the_end_of_what_it_printed(
 
 
 def test_the_same_commit_twice_passes_each_with_the_environment_that_its_set_up_made(
-    repository: Path, assay: Assay, assay_home: Path
+    repository: Path, assay: Assay, assay_home: Path, telling: Telling
 ) -> None:
     packages = [path for path in sys.path if path.endswith("site-packages")] or site.getsitepackages()
     setup = (
@@ -89,6 +92,7 @@ def test_the_same_commit_twice_passes_each_with_the_environment_that_its_set_up_
     assert ran.code == 0, ran.err
     assert "Note: base and head are the same commit" in ran.err
     assert "✓ Passes: head against base, the same commit twice, time of a call" in one_line(ran.out)
+    telling(SAID, one_line(ran.out)[:300])
     plan = (repository / "runs/latest/plan.json").read_text()
     assert plan.count("-base/.venv/bin/python") == plan.count("-head/.venv/bin/python") == 1
     assert left(repository, assay_home) == []
