@@ -36,6 +36,12 @@ def repository(workplace: Path) -> Path:
     return sample(workplace)
 
 
+@pytest.fixture
+def unhurried(workplace: Path) -> Path:
+    """The same with calls that are long beside what a busy machine adds to them."""
+    return sample(workplace, base_ms=300, head_ms=315)
+
+
 @pytest.fixture(scope="module")
 def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with functions that only its tag ``head`` has."""
@@ -54,15 +60,15 @@ def left(repository: Path, home: Path) -> list[object]:
 
 
 def test_a_planted_slow_down_of_five_percent_is_caught_in_a_package_under_src(
-    repository: Path, assay: Assay, assay_home: Path, telling: Telling
+    unhurried: Path, assay: Assay, assay_home: Path, telling: Telling
 ) -> None:
-    (repository / "src/sample/core.py").write_text("raise RuntimeError('not committed')")
-    ran = assay(*GATE, "--base", "base", "--", "sample.core:work")
+    (unhurried / "src/sample/core.py").write_text("raise RuntimeError('not committed')")
+    ran = assay(*GATE, "--duration", "2", "--base", "base", "--", "sample.core:work")
     assert ran.code == 1, ran.err + ran.out
     assert "✗ Fails: head against base, time of a call +" in ran.out
     telling(SAID, one_line(ran.out)[:300])
     assert "Note: the working tree has changes that are not committed, and they are not measured." in ran.err
-    assert left(repository, assay_home) == []
+    assert left(unhurried, assay_home) == []
 
 
 def test_a_base_that_does_not_install_is_told_with_the_end_of_what_it_printed(
@@ -81,21 +87,21 @@ def test_a_base_that_does_not_install_is_told_with_the_end_of_what_it_printed(
 
 
 def test_the_same_commit_twice_passes_each_with_the_environment_that_its_set_up_made(
-    repository: Path, assay: Assay, assay_home: Path, telling: Telling
+    unhurried: Path, assay: Assay, assay_home: Path, telling: Telling
 ) -> None:
     packages = [path for path in sys.path if path.endswith("site-packages")] or site.getsitepackages()
     setup = (
         f"{sys.executable} -m venv --without-pip .venv && "
         f"printf '%s\\n' {' '.join(packages)} > $(echo .venv/lib/python3*/site-packages)/theirs.pth"
     )
-    ran = assay(*GATE, "--base", "HEAD", "--setup", setup, "bench.py:work")
+    ran = assay(*GATE, "--duration", "2", "--base", "HEAD", "--setup", setup, "bench.py:work")
     assert ran.code == 0, ran.err
     assert "Note: base and head are the same commit" in ran.err
     assert "✓ Passes: head against base, the same commit twice, time of a call" in one_line(ran.out)
     telling(SAID, one_line(ran.out)[:300])
-    plan = (repository / "runs/latest/plan.json").read_text()
+    plan = (unhurried / "runs/latest/plan.json").read_text()
     assert plan.count("-base/.venv/bin/python") == plan.count("-head/.venv/bin/python") == 1
-    assert left(repository, assay_home) == []
+    assert left(unhurried, assay_home) == []
 
 
 def one_line(text: str) -> str:
