@@ -36,6 +36,14 @@ def test_without_the_sdk_it_says_how_to_get_it(
     assert "modal is not installed; `pip install 'gpu-assay[modal]'` gets it" in capsys.readouterr().err
 
 
+def test_a_token_with_strange_characters_is_not_used_and_not_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODAL_TOKEN_ID", "ak-planted")
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-planted\nas-more")
+    said = credentials.missing() or ""
+    assert "MODAL_TOKEN_SECRET has strange characters" in said
+    assert "planted" not in said
+
+
 def test_without_a_token_it_says_which_variables_and_which_command(file: Path) -> None:
     said = credentials.missing()
     assert said is not None

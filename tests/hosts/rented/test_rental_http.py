@@ -62,6 +62,25 @@ def test_errors_are_told_apart_and_never_name_the_key(
     assert SECRET not in far.account.identity
 
 
+@pytest.mark.parametrize("inside", ["\n", "\r\n", " ", "\t", "\x07", "ö"])
+def test_a_key_with_strange_characters_goes_nowhere_and_is_not_shown(
+    inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = Far(monkeypatch)
+    monkeypatch.setenv("FAR_KEY", f"{SECRET}{inside}{SECRET}")
+    with pytest.raises(BadInput, match="FAR_KEY has strange characters") as caught:
+        far.account.ask("GET", "/x")
+    assert SECRET not in str(caught.value)
+    assert far.asked == []
+
+
+def test_the_words_of_a_request_that_is_none_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Far(monkeypatch, httpx.LocalProtocolError(f"Illegal header value b'Bearer x{SECRET}'"))
+    with pytest.raises(BadInput) as caught:
+        far.account.ask("GET", "/x")
+    assert "Illegal" not in str(caught.value)
+
+
 def test_a_provider_that_asks_for_patience_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = httpx.Response(429, headers={"Retry-After": "7"})
     later = "Tue, 01 Jan 2030 00:00:09 GMT"

@@ -26,6 +26,8 @@ def missing() -> str | None:
         has = _settings()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return f"Modal's own file {_file()} cannot be read: {error}"
+    if strange := [name for pair in _PAIRS for name in pair if re.fullmatch(r"[!-~]*", has.get(name, "")) is None]:
+        return f"MODAL_{strange[0]} has strange characters, such as a space or a line break"
     if any(has.keys() >= set(pair) for pair in _PAIRS):
         return _open_to_all()
     half = [name for name in ("TOKEN_ID", "TOKEN_SECRET") if name in has]

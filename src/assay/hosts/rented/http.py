@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -148,7 +149,7 @@ class Account:
         said = next(
             (text for place in places if isinstance(text := answer.part(*place), str) and text), "no reason told"
         )
-        return self._clean(" ".join(said.split())[:300]).rstrip(".")
+        return self._clean(" ".join(said.split()))[:300].rstrip(".")
 
     def _key(self) -> str:
         return os.environ.get(self.key_variable, "").strip()
@@ -179,18 +180,20 @@ class Account:
         key = self._key()
         if not key:
             raise MachineCannot(f"{self.provider} cannot be asked: {self.missing()}.")
+        if re.fullmatch(r"[!-~]+", key) is None:  # httpx would show it in what it says of that
+            raise BadInput(f"{self.provider} cannot be asked: {self.key_variable} has strange characters.")
         headers = {"Authorization": f"Bearer {key}"}
         try:
             return self._connection().request(
                 method, f"{self.base}{path}", params=params, json=content, headers=headers
             )
+        except httpx.LocalProtocolError:  # its text may show a header, and so the key
+            raise BadInput(f"{self.provider} cannot be asked {method} {path}: that is no request of HTTP.") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             why = self._clean(str(error)) or type(error).__name__
             raise Unanswered(f"{self.provider} did not answer {method} {path}: {why}") from None
         except (httpx.InvalidURL, UnicodeError):
-            raise BadInput(
-                f"{self.provider} cannot be asked: {self.url_variable} or {self.key_variable} has strange characters."
-            ) from None
+            raise BadInput(f"{self.provider} cannot be asked: {self.url_variable} has strange characters.") from None
 
     def _connection(self) -> httpx.Client:
         import httpx
