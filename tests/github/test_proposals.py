@@ -270,6 +270,13 @@ def test_what_a_machine_wrote_stands_in_code_and_nowhere_else(tmp_path: Path) ->
     assert re.fullmatch(r"assay/thresholds-[a-z0-9-]+", branch_of(HOSTILE, "a.yaml", "main"))
 
 
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 def spoilt(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     content = copy.deepcopy(results())
     change(content)
@@ -283,6 +290,9 @@ def spoilt(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (spoilt(lambda c: c["thresholds"][0].update(never="rm -rf")), "another value for never"),
         (spoilt(lambda c: c["thresholds"][0].update(never=True)), "another value for never"),
         (spoilt(lambda c: c["results"][0].update(size=float("inf"))), "not a finite number"),
+        (spoilt(lambda c: c["results"][0].update(size=-(10**400))), "too large a number"),
+        (spoilt(lambda c: c.update(seed=10**400)), "too large a number"),
+        (spoilt(lambda c: c.update(extra=nested(400))), "nested deeper"),
         (spoilt(lambda c: c["results"][0].update(size=-4)), "is no size"),
         (
             spoilt(lambda c: c["results"][-1]["times"]["call"].update(log_speedups=[[99.0]])),

@@ -62,7 +62,7 @@ def _expected(text: str | None) -> tuple[str, ...]:
     if text.startswith("["):
         try:
             text = ",".join(map(str, json.loads(text)))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadInput("--gpu-types is neither a list such as L4,A100 nor JSON.") from None
     return kinds(text)
 

@@ -174,7 +174,7 @@ class Api:
             raise MachineCannot(f"GitHub's answer is too large to {what}.")
         try:
             return answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise MachineCannot(
                 f"GitHub's answer is no JSON, so that it is not known whether it could {what}."
             ) from None

@@ -52,7 +52,7 @@ def said(answer: httpx.Response) -> str:
     """Return GitHub's own words on one line: printable, and not too many."""
     try:
         content = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     if not isinstance(content, dict):
         return ""

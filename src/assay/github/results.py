@@ -36,6 +36,8 @@ LONGEST_TEXT = 4000
 LARGEST_LOG = 20.0
 """Of a speed-up: a factor of 485 million either way."""
 LARGEST_SIZE = 1e12
+DEEPEST = 50
+"""Lists and mappings within each other."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def checked(file: Path, thresholds: Sequence[Wanted]) -> Measured:
     if file.is_file() and file.stat().st_size > LARGEST_BYTES:
         raise BadInput(f"{file} is larger than results of a run are.")
     content = read_json(file)
-    for place, value in _leaves(content, ()):
+    for place, value in _leaves(content):
         if problem := _problem(value):
             raise BadInput(f"{file}: {'.'.join(place)[:200]} {problem}.")
     with contextlib.suppress(ValidationError):  # which the reader tells in words
@@ -78,8 +80,14 @@ def checked(file: Path, thresholds: Sequence[Wanted]) -> Measured:
     return Measured(found.results, answers)
 
 
-def _leaves(value: JsonValue, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Scalar]]:
-    """Give every single value of a document with its place; keys are values, too."""
+def _leaves(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar]]:
+    """Give every single value of a document with its place; keys are values, too.
+
+    Raises:
+        BadInput: It is nested deeper than any results are.
+    """
+    if len(place) > DEEPEST:
+        raise BadInput("The results are nested deeper than results of a run are.")
     if isinstance(value, dict):
         for key, part in value.items():
             yield (*place, "key"), key
@@ -92,10 +100,10 @@ def _leaves(value: JsonValue, place: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 
 def _problem(value: Scalar) -> str | None:
-    if isinstance(value, float | int) and not math.isfinite(value):
-        return "is not a finite number"
-    if isinstance(value, int) and abs(value) > 10**15:
+    if isinstance(value, int) and abs(value) > 10**15:  # first: it may be too large for a float
         return "is too large a number"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "is not a finite number"
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return "is too long a text"
     return None
