@@ -47,6 +47,12 @@ def test_thresholds_are_those_of_the_repository_and_the_next_job_finds_what_came
     assert (folder / "out/rentals.jsonl").read_text() == "{}\n"
 
 
+@pytest.mark.parametrize("amount", ["nan", "inf", "-1", "much"])
+def test_no_amount_of_money_is_refused(folder: Path, amount: str) -> None:
+    assert measure("--max-cost", amount) == 2
+    assert not (folder / "noted").exists()
+
+
 def test_a_commit_of_assay_is_sent_as_it_is_and_only_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = folder / "subject/src/assay"
     (package / "cli").mkdir(parents=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from assay.cli.ordering import Dollars
 from assay.cli.params import verb
 
 FILE = click.Path(path_type=Path)
@@ -20,7 +21,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--thresholds", metavar="FILE", help="Within the commit.  [default: both NSA branches]")
 @click.option("--trusted", type=FILE, help="The folder whose file of that name is taken in its place.")
 @click.option("--on", default="auto", show_default=True, metavar="HOST")
-@click.option("--max-cost", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, metavar="USD")
+@click.option("--max-cost", type=Dollars(), default=1.0, show_default=True, metavar="USD")
 @click.option("--time", "limit", default="30m", show_default=True)
 def command(**given: Any) -> int:
     """Measure thresholds of SUBJECT, a checked-out commit, on a rented GPU. Nothing of it runs here.

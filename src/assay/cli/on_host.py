@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from assay.cli.ordering import TimeLimit, order_of
+from assay.cli.ordering import Dollars, TimeLimit, order_of
 from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ OPTIONS = {
     "image": click.option("--image", cls=HostOption, help="What a rented machine starts from."),
     "max_cost": click.option(
         "--max-cost",
-        type=click.FloatRange(0, min_open=True),
+        type=Dollars(),
         cls=HostOption,
         metavar="USD",
         help="Nothing is rented that may cost more.",

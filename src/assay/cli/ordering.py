@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from assay.cli.params import Duration, as_given
 from assay.core.errors import BadInput
@@ -13,9 +16,11 @@ from assay.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import click
-
     from assay.hosts.base import Order, Shipped
+
+    _Float = click.ParamType[float]
+else:
+    _Float = click.ParamType
 
 
 class TimeLimit(Duration):
@@ -36,6 +41,22 @@ class TimeLimit(Duration):
                 raise BadInput(f"--time {text} is not a time; write 30m, 2h or HH:MM:SS.")
             return found
         return super().convert(value, param, ctx)
+
+
+class Dollars(_Float):
+    """An amount of money above nothing: "1.50", or "$1.50"."""
+
+    name = "usd"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return dollars."""
+        try:
+            usd = float(str(value).strip().removeprefix("$"))
+        except ValueError:
+            usd = math.nan
+        if not (0 < usd < math.inf):
+            raise BadInput(f"--max-cost {value} is no amount of money; write dollars above nothing, such as 1.50.")
+        return usd
 
 
 def order_of(
