@@ -85,6 +85,19 @@ def test_a_quiet_series_that_steps_by_a_percent_is_told() -> None:
     assert step.low < 0.01 < step.high
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 3e-4])
+@pytest.mark.parametrize("size", [0.02, 0.05, 1.0, 3.0, -0.05, -0.3])
+def test_steps_of_any_size_in_series_that_hardly_scatter_have_their_way_run_and_size(noise: float, size: float) -> None:
+    rng = np.random.default_rng(9)
+    for at in (30, 40, 45):
+        logs = noise * rng.standard_normal(60)
+        logs[at:] += np.log1p(size)
+        (step,) = steps([logs])[0]
+        assert (step.way, step.first, step.stands) == (UP if size > 0 else DOWN, at, True)
+        assert step.low < np.log1p(size) < step.high
+        assert abs(step.left - np.log1p(size)) < 0.002
+
+
 def test_among_many_stable_series_hardly_any_alarm_stands() -> None:
     found = steps([row for seed in range(6) for row in stable(rho=0.6, seed=seed)])
     assert sum(step.stands for one in found for step in one) <= 2

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from assay.store.yaml_edit import edited, preview, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.conftest import StartPython
 
@@ -133,3 +133,15 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(
 
 def moments() -> Iterator[float]:
     yield from (0.01 + 0.0037 * n for n in range(6))
+
+
+def test_json_gets_no_mark_as_it_has_no_comments(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text('{"a": {"b": 5}, "c": 1}\n')
+    write(path, {"a.b": 64})
+    assert path.read_text() == '{"a": {"b": 64}, "c": 1}\n'
+
+
+def test_a_device_is_not_read_without_end() -> None:
+    with pytest.raises(BadInput, match="a file is needed"):
+        preview(Path("/dev/zero"), {"a": 1})

@@ -47,6 +47,9 @@ def build(given: Mapping[str, Any], behind: tuple[str, ...], machine: Machine) -
     quick = given["quick"]
     checkouts, notes = gate_revisions.checkouts(given)
     subject = subject_of(given, behind, kind_of(device), Path(checkouts.repository))
+    both = sorted({*given["lower"]} & {*given["higher"]})
+    if both:
+        raise BadInput(f"{both[0]} cannot be better both lower and higher; say one of the two.")
     lower = (*(m.name for m in (subject.command.metrics if subject.command else ())), *given["lower"])
     try:
         return of.GateOptions(

@@ -39,7 +39,8 @@ class Since(_Float):
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise BadInput(f"--since {value} is not a time; write 2026-11-01, or 12h, 30d, 8w, 6m, 1y ago.") from None
+            name = param.opts[0] if param is not None else "--since"
+            raise BadInput(f"{name} {value} is not a time; write 2026-11-01, or 12h, 30d, 8w, 6m, 1y ago.") from None
         return (moment if moment.tzinfo else moment.astimezone()).timestamp()
 
 

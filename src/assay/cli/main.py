@@ -12,7 +12,7 @@ import click
 
 from assay._version import __version__
 from assay.cli.lazy import LazyGroup, Verbs
-from assay.core.errors import EXIT_DEFECT, EXIT_DONE, AssayError, BadInput, MachineCannot, Stopped
+from assay.core.errors import EXIT_DEFECT, EXIT_DONE, EXIT_UNREAD, AssayError, BadInput, MachineCannot, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
+    except SystemExit:  # click's way out where nobody reads any more what is being printed
+        code = EXIT_UNREAD
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last net: each is told in a sentence
         if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone, and nobody reads it
             sentence, code = _told(error)

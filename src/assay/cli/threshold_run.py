@@ -60,7 +60,7 @@ FILE = click.Path(path_type=Path)
     "--duration", type=Duration(), help="Of one process, starting not counted.  [default: 60 s; 20 s on a CPU]"
 )
 @click.option("--budget", type=Duration(), help="For the whole run.  [default: 4m; 90 s on a CPU]")
-@click.option("--processes", type=click.IntRange(2), help="At the most; one is one draw.  [default: 4]")
+@click.option("--processes", type=click.IntRange(2), help="At the most; one is one draw.  [default: 5]")
 @click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
 @retaking
 @watching
@@ -100,6 +100,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else threshold_build.build(given, machine)
     if given["dry_run"]:
+        threshold_after.After.prepared(options, machine, given)
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
     return measured(options, machine, given)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EXIT_DONE = 0
 EXIT_DEFECT = 70
+EXIT_UNREAD = 141
+"""Nobody reads any more what is printed: as every program ends that a closed pipe stops."""
 
 
 class AssayError(Exception):

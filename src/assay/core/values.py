@@ -41,6 +41,8 @@ PROBLEMS = {
 def first_problem(error: ValidationError) -> str:
     """Return the first thing a model complains about, with its place: ``options.seed should be a valid integer``."""
     problem = error.errors()[0]
+    if not problem["loc"] and problem["type"] == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
     place = ".".join(str(part) for part in problem["loc"]) or "it"
     if problem["type"] in PROBLEMS:
         return f"{place} {PROBLEMS[problem['type']]}"

@@ -35,10 +35,10 @@ Way = Literal[1, -1]
 UP: Way = 1
 DOWN: Way = -1
 
-STEPS = np.log1p(np.array([0.05, 0.10, 0.22]))
-STEPS_BEFORE = np.array([0.45, 0.45, 0.10])
-SPREAD = 0.35
-"""Of a step's size: how far it may be from those three."""
+STEPS = np.log1p(np.array([0.05, 0.10, 0.22, 0.75]))
+STEPS_BEFORE = np.array([0.44, 0.44, 0.09, 0.03])
+SPREAD = np.array([0.35, 0.35, 0.35, 0.9])
+"""Of a step's size: how far it may be from those four."""
 
 HISTORY = BEGINNING
 """Runs before the first that may be called a step."""
@@ -266,9 +266,11 @@ def _follow(found: Evidence, begun: _Begun, way: Way, series: _Series) -> None:
     """Follow steps, and keep where each is the best told."""
     row, first = begun.row, begun.first
     for look in _followed(begun, way, series):
-        better = look.there & (look.odds > found.log_odds[row, look.run])
-        at = row[better], look.run[better]
+        better = np.flatnonzero(look.there & (look.odds > found.log_odds[row, look.run]))
         size, error = _size(look.known.of(better), look.usual.of(better), look.total[better])
+        right = way * size > 0  # a large step is explained by one the other way, begun a run too early, before its own
+        better, size, error = better[right], size[right], error[right]
+        at = row[better], look.run[better]
         found.log_odds[at], found.first[at], found.size[at] = look.odds[better], first[better], size
         found.error[at] = error
 

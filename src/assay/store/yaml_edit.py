@@ -10,6 +10,7 @@ The parser says where a value stands; only its characters are replaced, and the 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import time
@@ -107,8 +108,8 @@ def diff(before: str, after: str, path: Path | str) -> str:
 
 def preview(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) -> str:
     """Return, as a unified diff, what ``write`` would change in a file."""
-    text = read_text(path)
-    return diff(text, edited(text, changes, mark, name=str(path)), path)
+    text = read_text(_real(path))
+    return diff(text, edited(text, changes, _mark(text, mark), name=str(path)), path)
 
 
 def write(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) -> str:
@@ -123,10 +124,19 @@ def write(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) ->
     real = _real(path)
     with _held(real, path):
         text = read_text(real)
-        after = edited(text, changes, mark, name=str(path))
+        after = edited(text, changes, _mark(text, mark), name=str(path))
         if after != text:
             replace_atomically(real, after.encode(), like=real.stat())
     return diff(text, after, path)
+
+
+def _mark(text: str, mark: str | None) -> str | None:
+    """Return the mark, or none for JSON, which has no comments."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return mark
+    return None
 
 
 def _real(path: Path) -> Path:

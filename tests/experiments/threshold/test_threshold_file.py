@@ -70,7 +70,7 @@ def test_only_some_sizes_can_be_asked_for(file: Path) -> None:
         ("[4, 1, 2]", "[4, 0]", "a size is a number above zero, and n is 0"),
         ("[4, 1, 2]", "[]", "nothing on n"),
         ("    axes: {n: [4, 1, 2], twice: [true, false]}\n", "", "needs either axes, or several grids"),
-        ("size: n", "size: n\n    margin: 0.9", r"A safety margin is above 1, .* Did you mean 1.9"),
+        ("size: n", "size: n\n    margin: 0.2", r"A safety margin is above 1, .* Did you mean 1.2"),
         ("size: n", "size: n\n    margin: fast", "conservative"),
         ("size: n", "size: n\n    params: {n: 3}", "n stands both among the params and on an axis"),
         ("ways.py:fast", "ways.py:faster", "defines no 'faster'. Did you mean fast"),
@@ -110,3 +110,24 @@ def test_margins_have_names(text: str, margin: float) -> None:
 def test_a_margin_that_is_not_above_one_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="safety margin"):
         margin_of(text)
+
+
+def test_what_is_merged_from_another_threshold_counts_as_its_own(file: Path) -> None:
+    file.write_text(
+        GOOD.replace("  - name: sums", "  - &sums\n    name: sums") + "  - <<: *sums\n    name: more\n    key: b\n"
+    )
+    assert [wanted.fast for wanted in load(file)] == ["mine/ways.py:fast"] * 2
+    file.write_text(file.read_text() + "    fastt: x\n")
+    with pytest.raises(BadInput, match=r"line 14: unknown key 'fastt'"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("never: -1", "never: 2", "is a size of its grid"), ("fast: ways.py:fast", "fast: ways.py:slow", "are the same")],
+)
+def test_a_threshold_that_could_only_mislead_is_refused(file: Path, old: str, new: str, said: str) -> None:
+    file.write_text(GOOD.replace(old, new))
+    (wanted,) = load(file)
+    with pytest.raises(BadInput, match=said):
+        planned(wanted, kind="cpu", grid=None, margin=None)

@@ -46,7 +46,9 @@ class GateOptions(Value):
     @model_validator(mode="after")
     def _something_is_judged(self) -> Self:
         if not self.gate_time and not self.lower_is_better and not self.higher_is_better:
-            raise ValueError("without the time a metric must be judged")
+            raise ValueError(
+                "nothing is judged: without the time, name a metric with --lower-is-better or --higher-is-better"
+            )
         return self
 
     @property

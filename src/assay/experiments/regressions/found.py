@@ -62,7 +62,8 @@ class Found(Value):
     series: int = Field(description="That were looked at.")
     runs: int = Field(description="Of these series, together.")
     too_short: int = Field(description="Series that have fewer runs than it takes.")
-    not_positive: int = Field(description="Series left out as their values are not all above zero.")
+    not_positive: int = Field(description="Runs left out as their value is not above zero.")
+    drifted: tuple[str, ...] = Field(default=(), description="Keys of series without a step that moved all the same.")
     false_share: float = Field(description="Of the steps that are told, how many may be false.")
     minimum_effect: float = Field(description="Steps that are smaller are called small.")
     origin: Origin = "real"

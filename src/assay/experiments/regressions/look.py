@@ -31,6 +31,8 @@ METHOD = "Kalman filter over runs, its noise learnt with that of all series of i
 MINIMUM_EFFECT = 0.01
 TAKEN_BACK = 0.5
 """Of a step: where less of it is surely left at the end, it was taken back."""
+DRIFT, FAR = float(np.log(1.05)), 3.0
+"""A series without a step has drifted where its ends are so far apart, and so many times the noise between runs."""
 SAME_STEP = 3
 """Runs within which two looks mean the same step."""
 
@@ -57,6 +59,7 @@ def look(
         for one, every in zip(usable, _all_steps(usable, false_share), strict=True)
         for step, confounded in every
     ]
+    stepped = {one.key for one in found}
     meant = [one for one in found if since_s is None or one.first_bad.began_at.timestamp() >= since_s]
     ordered = tuple(sorted(meant, key=_order))
     runs = sum(len(one.logs) for one in usable)
@@ -68,6 +71,7 @@ def look(
         runs=runs,
         too_short=sorted_out.too_short,
         not_positive=sorted_out.not_positive,
+        drifted=tuple(one.course.name for one in usable if _drifted(one) and one.course.name not in stepped),
         false_share=false_share,
         minimum_effect=minimum_effect,
         origin="simulated" if "simulated" in origins else "fake" if "fake" in origins else "real",
@@ -150,6 +154,14 @@ def _judged(worse: Verdict | None, verdict: Verdict) -> Standing:
     if worse is None:
         return "change"
     return "regression" if verdict == worse else "improvement"
+
+
+def _drifted(one: Usable) -> bool:
+    """Return whether a series ended far from where it began, by its own noise from run to run."""
+    half = min(HISTORY, len(one.logs) // 2)
+    moved = abs(float(np.median(one.logs[-half:]) - np.median(one.logs[:half])))
+    noise = 1.4826 * float(np.median(np.abs(np.diff(one.logs)))) / np.sqrt(2)
+    return bool(moved > max(DRIFT, FAR * noise))
 
 
 def _moment(run: Run) -> Moment:

@@ -125,6 +125,11 @@ def looked_at(found: Found) -> str:
     if found.too_short:
         said.append(f"{found.too_short} have too few runs to tell a step from noise.")
     if found.not_positive:
-        said.append(f"{found.not_positive} have values that are not above zero, and were left out.")
+        said.append(f"{found.not_positive} runs whose value is not above zero were left out.")
+    if found.drifted:
+        said.append(
+            f"Without a step, but far from where they began: {', '.join(found.drifted)}; "
+            "`assay history plot KEY` shows one."
+        )
     said.append(f"Of the steps that are told, {100 * found.false_share:.3g} % may be false.")
     return " ".join(said)

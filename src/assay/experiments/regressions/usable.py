@@ -46,7 +46,7 @@ class Usable:
 
 @dataclass(frozen=True)
 class Sorted:
-    """Series that can be looked at, and how many cannot."""
+    """Series that can be looked at, how many cannot, and how many runs were left out as not above zero."""
 
     usable: tuple[Usable, ...]
     too_short: int
@@ -54,15 +54,15 @@ class Sorted:
 
 
 def sort_out(courses: Sequence[Course]) -> Sorted:
-    """Return what can be looked at. What was disturbed or not measured is no part of it."""
+    """Return what can be looked at. What was disturbed, not measured or not above zero is no part of it."""
     usable: list[Usable] = []
     too_short = not_positive = 0
     for course in courses:
-        there = np.flatnonzero(np.isfinite(course.value) & ~course.disturbed)
+        measured = np.isfinite(course.value) & ~course.disturbed
+        there = np.flatnonzero(measured & (course.value > 0))
+        not_positive += int(measured.sum()) - len(there)
         if len(there) < SHORTEST:
             too_short += 1
-        elif (course.value[there] <= 0).any():
-            not_positive += 1
         else:
             runs = [course.runs[place] for place in there]
             usable.append(Usable(course, there, np.log(course.value[there]), hosts_of(runs)))

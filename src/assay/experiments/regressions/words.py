@@ -28,13 +28,21 @@ def headline(found: Found) -> str:
     """Return the answer in a sentence or two."""
     looked = f"{found.series} series with {found.runs} runs were looked at"
     if not found.series:
-        return f"Nothing can be told: no series has the {SHORTEST} runs that it takes to tell a step from noise."
+        return f"Nothing can be told: {_why_nothing(found)}."
     if not found.steps:
-        return f"Nothing has changed: {looked}."
+        drift = f" {len(found.drifted)} moved slowly, without one." if found.drifted else ""
+        return f"No step is told: {looked}.{drift}"
     counts = Counter(step.standing for step in found.steps)
     told = ", ".join(f"{count} {PLURAL[name][count > 1]}" for name, count in counts.items())
     worst = next(iter(found.regressions), None)
     return f"{told}; {looked}." if worst is None else f"{sentence(worst)}. In all: {told}; {looked}."
+
+
+def _why_nothing(found: Found) -> str:
+    if not found.too_short:
+        return "there are no such series in the history"
+    zeros = f", without the {found.not_positive} that are not above zero" if found.not_positive else ""
+    return f"no series has the {SHORTEST} runs{zeros} that it takes to tell a step from noise"
 
 
 def sentence(step: Stepped) -> str:

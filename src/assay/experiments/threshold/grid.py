@@ -52,6 +52,11 @@ def planned(
     points.sort(key=lambda point: (point.size, *map(_order, point.params.values())))
     if not points:
         raise BadInput(f"{wanted.where}: its grid has no point.")
+    never = wanted.never
+    if isinstance(never, int | float) and not isinstance(never, bool) and points[0].size <= never <= points[-1].size:
+        raise BadInput(f"{wanted.where}: never is {never:g}, which is a size of its grid and would switch it on there.")
+    if all(point.reference == point.fast for point in points):
+        raise BadInput(f"{wanted.where}: reference and fast are the same, {wanted.fast}.")
     return Threshold(
         name=wanted.name,
         key=wanted.key,

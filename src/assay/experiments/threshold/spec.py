@@ -37,6 +37,8 @@ DEFAULT = Path(__file__).parent / "branches.yaml"
 
 MARGINS = {"conservative": 1.5, "balanced": 1.2, "aggressive": 1.1}
 """Margins that have a name: half again as fast, by a fifth, by a tenth."""
+LEAST_MEANT = 0.5
+"""Who writes less than this means that share more; 0.9 may be meant as slower."""
 
 Axes = dict[str, list[Scalar]]
 
@@ -92,7 +94,7 @@ def margin_of(text: str) -> float:
         names = ", ".join(f"{name} ({number:g})" for name, number in MARGINS.items())
         raise BadInput(f"A safety margin is a number above 1, or {names}; not {text!r}.") from None
     if not math.isfinite(margin) or margin <= 1:
-        meant = f" Did you mean {1 + margin:g}?" if 0 < margin < 1 else ""
+        meant = f" Did you mean {1 + margin:g}?" if 0 < margin < LEAST_MEANT else ""
         raise BadInput(f"A safety margin is above 1, as 1.2 for a fifth faster, and {text} is not.{meant}")
     return margin
 
@@ -172,4 +174,5 @@ def _lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]:
         found = found[step]
     if not isinstance(found, CommentedMap):
         return {}
-    return {str(key): found.lc.key(key)[0] + 1 for key in found}
+    standing = found.lc.data or {}  # what is merged from elsewhere stands there
+    return {str(key): standing[key][0] + 1 for key in found if key in standing}

@@ -125,6 +125,10 @@ def make_sure(connection: Connection, wanted: Wanted) -> None:
         raise BadInput(
             f"The history knows no {name} {said!r}.{nearest(said, {t for pair in texts for t in pair if t})}"
         )
+    known = {key.quantity for key in all_keys(connection).values()}
+    if wanted.quantity is not None and wanted.quantity not in known:
+        near = nearest(wanted.quantity, known) or f" It knows {', '.join(sorted(known))}." if known else ""
+        raise BadInput(f"The history knows no quantity {wanted.quantity!r}.{near}")
 
 
 def all_keys(connection: Connection, wanted: Wanted | None = None) -> dict[str, Key]:

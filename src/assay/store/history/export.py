@@ -6,13 +6,11 @@ import csv
 import io
 import json
 import math
-import os
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from assay.core.durable import friendly_os_errors
+from assay.core.durable import replace_by_parts
 from assay.core.values import SCHEMA_VERSION
 from assay.store.history.rows import key_of, run_of
 from assay.store.history.tables import POINTS, RUNS, SERIES
@@ -92,16 +90,7 @@ def course_data(course: Course) -> dict[str, Any]:
 
 def write(path: Path, lines: Iterable[str]) -> None:
     """Write lines to a file as a whole: whoever reads it finds the old content or the new."""
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
-    with friendly_os_errors(path):
-        try:
-            with temporary.open("x", encoding="utf-8", newline="") as file:
-                file.writelines(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    replace_by_parts(path, (line.encode() for line in lines))
 
 
 def _asked(wanted: Wanted) -> Select[Any]:
