@@ -80,6 +80,8 @@ def paths(words: Sequence[str]) -> list[Path]:
     found, missing = paths_of(words)
     if missing:
         raise BadInput(f"{'; '.join(missing)}.")
+    if len(found) == 1 and len(words) > 1:
+        raise BadInput(f"{found[0]} is named {len(words)} times; name two results that differ, the baseline first.")
     if len(found) < 2:
         raise BadInput("There is nothing to compare with: name two results at least, the baseline first.")
     real = [path.resolve() for path in found]
