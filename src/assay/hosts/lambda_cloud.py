@@ -96,6 +96,10 @@ class Lambda:
         if not made.ok:
             raise self._refusal(made)
 
+    def turn(self) -> None:
+        """Wait until an instance may be asked for: that is allowed only so often."""
+        self._api.turn("launch", LAUNCHES_APART_S)
+
     def launch(self, wish: Wish) -> Machine:
         """Ask for an instance, once."""
         if wish.image != self.default_image:

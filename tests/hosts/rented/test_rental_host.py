@@ -356,6 +356,39 @@ def test_reap_leaves_the_living_and_ends_the_late_and_the_lost(runpod: Stage, as
     assert nothing_is_left(runpod, assay_home)
 
 
+def test_stopped_while_it_waits_for_its_turn_nothing_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, assay_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = Stage("lambda", monkeypatch)
+
+    def turn() -> None:
+        raise Stopped("Stopped by SIGINT")
+
+    monkeypatch.setattr(stage.host.provider, "turn", turn)
+    begun = stage.clock.now()
+    with pytest.raises(Stopped):
+        stage.errand()
+    assert "asked" not in [entry["event"] for entry in map(json.loads, Book().path.read_text().splitlines())]
+    assert stage.clock.now() - begun < timedelta(seconds=30)
+    assert capsys.readouterr().err == ""
+    assert nothing_is_left(stage, assay_home)
+
+
+def test_what_may_have_been_made_is_looked_for_and_that_is_said(
+    runpod: Stage, assay_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def launch(wish: object) -> None:
+        raise Stopped("Stopped by SIGINT")
+
+    monkeypatch.setattr(runpod.host.provider, "launch", launch)
+    with pytest.raises(Stopped):
+        runpod.errand()
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("runpod was asked for a machine, and its answer was not heard: it is looked for, for 9")
+    assert said[1:] == ["runpod: no machine turned up."]
+    assert nothing_is_left(runpod, assay_home)
+
+
 def test_a_strangers_deadline_gets_a_little_more_time(runpod: Stage) -> None:
     deadline_at = runpod.clock.now() + timedelta(hours=1)
     runpod.cloud.make(names.machine_name("elsewhere0000000", 1, deadline_at), "NVIDIA A40", "SECURE")

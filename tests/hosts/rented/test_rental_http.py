@@ -104,6 +104,16 @@ def test_requests_and_launches_keep_their_distance(monkeypatch: pytest.MonkeyPat
     assert [round(at) for at, _ in far.asked] == [0, 1, 13, 14, 15]
 
 
+def test_who_has_waited_for_a_turn_is_sent_at_once_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Far(monkeypatch, *[httpx.Response(200, json={}) for _ in range(3)])
+    far.account.ask("GET", "/x", kind="launch", apart_s=12.0)
+    far.account.turn("launch", 12.0)
+    assert round((far.clock.now() - START).total_seconds()) == 12
+    for _ in range(2):
+        far.account.ask("GET", "/x", kind="launch", apart_s=12.0)
+    assert [round(at) for at, _ in far.asked] == [0, 12, 24]
+
+
 def test_a_clock_that_is_set_back_does_not_stop_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     far = Far(monkeypatch, *[httpx.Response(200, json={}) for _ in range(2)])
     far.account.ask("GET", "/x")

@@ -1,8 +1,9 @@
 """Ask for a machine, once: an answer that never came is looked for by name before anything is asked for again.
 
-asked is written ─▶ launch ─▶ answered: made is written
-                      └ no answer ─▶ list by name, for as long as one may take to turn up ─▶ there: it is ours
-                                                                                        └ not there: ask again
+turn waited for ─▶ asked is written ─▶ launch ─▶ answered: made is written
+                                         └ no answer ─▶ list by name, for as long as one may take to turn up
+                                                          ├ there: it is ours
+                                                          └ not there: ask again
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def ask_for(desk: Desk, order: str, wish: Wish) -> Machine:
     if callable(prepare):
         desk.heard(lambda: prepare(wish))
     why = ""
+    turn = getattr(desk.provider, "turn", None)
     for _ in range(desk.pace.launches):
+        if callable(turn):
+            turn()
         desk.note("asked", order, name=wish.name, usd_per_hour=wish.offer.usd_per_hour)
         try:
             machine = desk.provider.launch(wish)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +31,11 @@ class Desk:
     clock: Clock
     pace: Pace
     book: Book
+
+    def say(self, text: str) -> None:
+        """Tell whoever waits what is waited for."""
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
     def note(self, event: Event, order: str, at: datetime | None = None, **told: Any) -> None:
         """Write an event into the journal, durably."""

@@ -102,21 +102,37 @@ class _End:
         self.seen = {machine.number for machine in machines if machine.up_at is not None}
         settled_at = _made_by(rental, begun) + timedelta(seconds=desk.pace.appears_within_s)
         give_up_at = max(begun, settled_at) + timedelta(seconds=desk.pace.gone_within_s)
+        told = False
         while True:
             there = self._look()
             now = desk.clock.now()
             settled = now >= settled_at
             self._note_gone(there, settled=settled)
             if not self.open and (settled or not self._unanswered()):
+                if told:
+                    desk.say(f"{desk.provider.name}: {self._became()}.")
                 return
             if now >= give_up_at:
                 raise MachineCannot(self._still_there(there))
+            if not told and not self.open and rental is not None:
+                told = True
+                left_s = (settled_at - now).total_seconds() + desk.pace.look_s
+                desk.say(
+                    f"{desk.provider.name} was asked for a machine, and its answer was not heard: it is looked for, "
+                    f"for {left_s:.0f} s at most."
+                )
             self._ask(now)
             desk.clock.sleep(desk.pace.look_s)
 
     def _unanswered(self) -> bool:
         """Whether a request may have made a machine that was never seen."""
         return self.rental is None or self.rental.asked - self.rental.refused > len(self.known)
+
+    def _became(self) -> str:
+        """Say what became of a request whose answer was not heard."""
+        before = {machine.number for machine in self.rental.machines} if self.rental else set()
+        late = sorted(self.known - before)
+        return f"machine {', '.join(late)} turned up and is gone" if late else "no machine turned up"
 
     def _look(self) -> dict[str, Machine]:
         desk = self.desk

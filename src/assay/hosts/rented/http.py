@@ -77,6 +77,9 @@ class Account:
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _next_at: dict[str, datetime] = field(default_factory=dict, repr=False)
+    _waited: dict[str, int] = field(default_factory=dict, repr=False)
+    """By kind, how many have had their turn and have not asked yet."""
+
     _client: httpx.Client | None = field(default=None, repr=False)
 
     def missing(self) -> str | None:
@@ -131,13 +134,26 @@ class Account:
             Unanswered: No answer, or one that says that the provider is in trouble.
             MachineCannot: The credential is missing or not accepted.
         """
-        for _ in range(TRIES):
-            self._wait_for_turn(kind, apart_s)
+        for tried in range(TRIES):
+            if tried or not self._had_turn(kind):
+                self._wait_for_turn(kind, apart_s)
             response = self._send(method, path, params, content)
             if response.status_code != 429:
                 return self._answer(response)
             self.clock.sleep(_told_to_wait(response.headers, self.clock.now()))
         raise Unanswered(f"{self.provider} asks for patience again and again (429)")
+
+    def turn(self, kind: str, apart_s: float) -> None:
+        """Wait until a request of a kind may be made; the next one of this kind is sent at once."""
+        self._wait_for_turn(kind, apart_s)
+        with self._lock:
+            self._waited[kind] = self._waited.get(kind, 0) + 1
+
+    def _had_turn(self, kind: str) -> bool:
+        with self._lock:
+            left = self._waited.get(kind, 0)
+            self._waited[kind] = max(0, left - 1)
+        return left > 0
 
     def refused(self, what: str, answer: Answer) -> str:
         """Return a sentence on an answer that says no, in the provider's own words."""
