@@ -287,7 +287,7 @@ def test_results_with_nothing_in_common_are_told_with_what_each_has(compare: Com
     [
         (("good",), "name two results at least"),
         ((), "name two results at least"),
-        (("good", "good/"), "name two results at least"),
+        (("good", "good/"), "is named 2 times; name two results that differ"),
         (("good", "link"), "link is the same as good"),
         (("good", "runs"), "runs is a folder of 1 runs; name one of them, such as runs/latest"),
         (("good", "nothing-*.json"), "nothing-*.json fits no file"),
