@@ -21,6 +21,8 @@ def test_a_host_is_named_with_or_without_a_place() -> None:
         ("slrm", "Did you mean slurm?"),
         ("", "There is no host ''"),
         ("slurm:", "--on slurm: names no place; write --on slurm."),
+        ("ssh:", "--on ssh: names no place; write --on ssh:HOST."),
+        ("auto:x", "auto takes no place"),
         ("local:here", "write --on local."),
     ],
 )

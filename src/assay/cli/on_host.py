@@ -203,7 +203,8 @@ def _carried_out(
     except Stopped as stopped:
         raise Stopped(f"{stopped}{_way_on(order, host)}.") from None
     for folder in folders if remembered else ():
-        remember(folder)
+        if (folder / "findings.json").is_file():  # else it is not finished
+            remember(folder)
     _raise_for(ended, order, folders, host)
     if ended.exit_code == Stopped.exit_code and (way_on := _way_on(order, host)):
         click.echo(f"From here{way_on.removeprefix(';')}.", err=True)

@@ -37,7 +37,9 @@ def parse(text: str) -> tuple[str, str | None]:
     if name not in names:
         raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{nearest(name, names)}")
     if colon and (not place or name == LOCAL):
-        raise BadInput(f"--on {text} names no place; write --on {name}.")
+        raise BadInput(f"--on {text} names no place; write --on {'ssh:HOST' if name == 'ssh' else name}.")
+    if colon and name == AUTO:
+        raise BadInput(f"--on {text}: auto takes no place, as it asks every host; write --on auto.")
     return name, place or None
 
 

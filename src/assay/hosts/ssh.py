@@ -118,6 +118,8 @@ def line_to(place: str | None) -> SshLine:
     if place not in _lines:
         found = re.fullmatch(r"([^:]+):(\d+)", place)
         name, port = (found[1], int(found[2])) if found else (place, None)
+        if port is not None and not 0 < port < 2**16:
+            raise BadInput(f"--on ssh:{place}: a port is a number from 1 to 65535.")
         _lines[place] = SshLine(name, port=port, where=place)
     return _lines[place]
 

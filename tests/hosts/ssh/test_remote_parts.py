@@ -17,17 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.core.errors import MachineCannot
+from assay.core.errors import BadInput, MachineCannot
 from assay.hosts.base import Shipped
 from assay.hosts.remote import watchdog, work
 from assay.hosts.remote.environment import prepare
-from assay.hosts.remote.frames import Frames, runs_there
+from assay.hosts.remote.frames import Frames, Lines, runs_there
 from assay.hosts.remote.parcel import bundle, contents, start_of, wheel
-from assay.hosts.remote.ssh_line import environment
+from assay.hosts.remote.ssh_line import SshLine, environment
 from assay.hosts.remote.there import keeper
 from assay.hosts.remote.there.begin import wrong_gpu
 from assay.hosts.remote.there.settle import lacking_of
 from assay.hosts.remote.there.unpacking import unpack
+from assay.hosts.ssh import line_to
 from tests.hosts.ssh.ordering import HereLine, Listener, order_for
 from tests.machines import machine
 from tests.running import wait_for
@@ -276,3 +277,30 @@ def a_run(tmp_path: Path) -> Path:
         experiment="run", options={}, seed=0, versions={}, cwd="/far/work", created_at="2026-11-15T10:00:00.000+00:00"
     )
     return RunFolder.create(tmp_path / "far", plan, machine()).path
+
+
+@pytest.mark.parametrize(("why", "shown"), [("late", b"one\n"), (None, b"one\n" + b"%s")])
+def test_how_to_go_on_there_is_not_said_where_it_was_ended_from_here(
+    why: str | None, shown: bytes, workplace: Path
+) -> None:
+    hint = b"Stopped by SIGINT; 3 trials are kept, `assay resume runs/x` goes on.\n"
+    told: list[bytes] = []
+    lines = Lines(told.append)
+    lines.take(b"one\n" + hint[:20])
+    lines.take(hint[20:])
+    assert b"".join(told) == b"one\n"
+    if why is not None:
+        lines.forget_way_on()
+    lines.flush()
+    assert b"".join(told) == shown.replace(b"%s", hint)
+
+
+@pytest.mark.parametrize("port", ["0", "99999"])
+def test_a_port_that_is_none_is_bad_input(port: str) -> None:
+    with pytest.raises(BadInput, match="a port is a number from 1 to 65535"):
+        line_to(f"gpu1:{port}")
+
+
+def test_a_hint_keeps_the_port() -> None:
+    told = SshLine("me@gpu1", port=2222, where="me@gpu1:2222")._lost(b"Permission denied (publickey).")
+    assert "`ssh -p 2222 me@gpu1` has to work" in str(told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assay.hosts.base import Order, Watcher
+
+
+WAY_ON = re.compile(rb"[^\n]*Stopped by SIG\w+;[^\n]*assay resume [^\n]*\n")
+"""How the Assay there ends when it is stopped: it says how to go on there."""
+
+OURS = frozenset({"late", "unheard", "asked"})
+"""Why it was stopped, where its keeper did that: then how to go on is said here, and rightly."""
 
 
 def runs_there(order_id: str) -> str:
@@ -49,7 +57,9 @@ class Frames:
         self._buffer = b""
 
     def flush(self) -> None:
-        """Hand on what ended without a line break."""
+        """Hand on what ended without a line break, and how to go on, unless that is said here."""
+        if self.ended is not None and self.ended.get("why") in OURS:
+            self._lines["e"].forget_way_on()
         for lines in self._lines.values():
             lines.flush()
 
@@ -75,9 +85,18 @@ class Lines:
 
     def take(self, data: bytes) -> None:
         """Take a piece of any length."""
-        whole, newline, self._kept = (self._kept + data).rpartition(b"\n")
-        if newline:
-            self._told(self._translated(whole + newline))
+        whole, newline, rest = (self._kept + data).rpartition(b"\n")
+        whole += newline
+        last = whole.rfind(b"\n", 0, -1) + 1
+        at = last if not rest and WAY_ON.fullmatch(whole, last) else len(whole)
+        self._kept = whole[at:] + rest
+        if at:
+            self._told(self._translated(whole[:at]))
+
+    def forget_way_on(self) -> None:
+        """Do not hand on the last line, if it says how to go on there."""
+        if WAY_ON.fullmatch(self._kept):
+            self._kept = b""
 
     def flush(self) -> None:
         """Hand on the rest."""

@@ -74,6 +74,7 @@ class SshLine:
             raise BadInput(f"{destination!r} is no name of a machine; write --on ssh:HOST or --on ssh:USER@HOST.")
         self.where = where or destination
         self._destination = destination
+        self._typed = destination if port is None else f"-p {port} {destination}"
         self._words = (
             *_settings("BatchMode=yes", f"ConnectTimeout={CONNECT_WITHIN_S}", "LogLevel=ERROR", "RequestTTY=no"),
             *_settings("RemoteCommand=none", "ForwardAgent=no", "ForwardX11=no"),
@@ -158,7 +159,7 @@ class SshLine:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         what = next((words for pattern, words in TELLING.items() if re.search(pattern, text)), "the line was lost")
         last = f" ({lines[-1].rstrip('.')})" if lines else ""
-        advice = f"; {ADVICE.format(where=self._destination)}" if "let you in" in what or "host key" in what else ""
+        advice = f"; {ADVICE.format(where=self._typed)}" if "let you in" in what or "host key" in what else ""
         return LineLost(f"{self.where} cannot be reached: {what}{last}{advice}.")
 
 
