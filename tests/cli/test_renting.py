@@ -104,6 +104,7 @@ def test_a_dry_run_shows_offers_choice_and_cost_and_rents_nothing(
     data = json.loads(capsys.readouterr().out)
     assert [kind["chosen"] and kind["chosen"]["offer"]["name"] for kind in data["kinds"]] == [None, "full-L4"]
     assert 0 < data["expected_usd"] <= data["most_usd"] <= 2
+    assert main([*RUN, *AUTO, "L4,A100", "--dry-run", "--max-cost", "0.05"]) == 3, "an A100 costs more"
     assert did(moon) == []
     assert not (moon.parent / "runs").exists()
 
@@ -122,6 +123,8 @@ def test_a_dry_run_shows_offers_choice_and_cost_and_rents_nothing(
         ((*AUTO, "A100", "--max-cost", "0.01"), 3, "more than the $0.010 of --max-cost"),
         ((*AUTO, "A100", "--time", "60s"), 3, "--time 1 min 0 s is less than the"),
         ((*AUTO, "L4,A100", "--max-cost", "0.01"), 3, "more than the $0.010 of --max-cost"),
+        (("--on", "moon:far", "--gpu-type", "L4"), 2, "--on moon:far: moon has no regions to choose"),
+        (("--on", "lambda", "--gpu-type", "A10", "--image", "x"), 2, "--image means nothing to --on lambda"),
         ((*AUTO, "L4", "--nodes", "2"), 2, "--nodes means nothing to --on auto"),
         (("--gpu-type", "L4"), 2, "--gpu-type is about machines elsewhere"),
     ],

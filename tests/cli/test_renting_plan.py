@@ -81,7 +81,7 @@ def test_how_many_gpus_stands_behind_a_colon() -> None:
     ("text", "said"),
     [
         ("L4,l4", "names l4 twice"),
-        ("L4,", "There is no GPU type ''"),
+        ("L4,", "--gpu-type 'L4,' lacks a name"),
         ("L4:many", "how many GPUs stands behind the colon, as in L4:2"),
         ("L4:0", "how many GPUs"),
         ("L5", "Did you mean L4 (modal, runpod)?"),

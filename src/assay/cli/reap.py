@@ -31,11 +31,20 @@ def command(as_json: bool) -> int:
         what = each.lease.what if each.lease is not None else each.file
         click.echo(f"{each.outcome}: {what} ({each.reason})")
     for machine in [] if as_json else machines:
-        click.echo(f"{machine.outcome}: {machine.provider} {machine.machine} ({machine.reason})")
+        click.echo(_told(machine))
     if not reaped and not machines and not as_json:
         click.echo("Nothing was left behind.")
-    outcomes = {each.outcome for each in reaped} | {each.outcome for each in machines}
-    return 4 if outcomes & {"failed", "broken"} else 0
+    outcomes = {each.outcome for each in reaped} | {each.outcome for each in machines if each.asked}
+    if outcomes & {"failed", "broken"}:
+        return 4
+    return 0 if all(each.asked for each in machines) else 3
+
+
+def _told(machine: ReapedMachine) -> str:
+    """Say in a line what became of a machine, or that its account could not be asked."""
+    if machine.asked:
+        return f"{machine.outcome}: {machine.provider} {machine.machine} ({machine.reason})"
+    return f"not known: {machine.machine.replace('its', 'the')} of {machine.provider} ({machine.reason})"
 
 
 def _machines() -> list[ReapedMachine]:

@@ -34,6 +34,7 @@ def command(as_json: bool) -> int:
 
     book, now, monthly = Book(), datetime.now(UTC), budget.monthly_usd()
     loans, notes = _asked(book, now)
+    unasked = tuple(name for name, listed in loans.items() if listed is None)
     rentals = book.rentals()
     if book.unreadable:
         notes.append(f"{book.unreadable} lines of {book.path} cannot be read")
@@ -43,7 +44,9 @@ def command(as_json: bool) -> int:
         result = {"schema": 1, "rentals": [row.as_json() for row in rows], "month": month, "notes": notes}
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     elif rows:
-        print_page(page_of(rows, spent, monthly, notes), show.console(stderr=False))
+        print_page(page_of(rows, spent, monthly, notes, unasked), show.console(stderr=False))
+    elif unasked:
+        click.echo(f"Whether anything is rented is not known: {'; '.join(notes)}.")
     else:
         click.echo("Nothing is rented, and nothing was in this month.")
         for note in notes:

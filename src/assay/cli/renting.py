@@ -46,6 +46,7 @@ def sent(
     verb = " ".join(ctx.command_path.split()[1:])
     found = wanted(verb, given, names, datetime.now(UTC), place)
     _understood(said, tuple(found.looks.values()), on)
+    auto.refuse_unknown(found.looks.get(on), place)
     if given.get("dry_run"):
         return _shown(found, as_json=bool(given.get("as_json")))
     if len(found.kinds) > 1:
@@ -73,7 +74,8 @@ def _shown(found: Wanted, *, as_json: bool) -> int:
     else:
         print_page(renting_page.page(found), show.console(stderr=False))
     refuse_nothing(found)
-    return 0
+    lacking = any(kind.choice.best is None and kind.refused is None for kind in found.kinds)
+    return MachineCannot.exit_code if lacking else 0
 
 
 def refuse_nothing(found: Wanted) -> None:

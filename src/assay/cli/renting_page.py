@@ -112,7 +112,7 @@ def _row(wanted: Wanted, kind: Kind, each: Candidate) -> tuple[Cell, ...]:
         None if offer.ready_s is None else format_span(offer.ready_s),
         format_span(each.expected_s),
         None if each.cost_usd is None else usd(each.cost_usd),
-        None if each.most_usd is None else usd(each.most_usd),
+        None if each.most_usd is None or each.most_usd < (each.cost_usd or 0.0) else usd(each.most_usd),
         _verdict(wanted, kind, each),
     )
 
@@ -139,7 +139,10 @@ def notes(wanted: Wanted) -> list[str]:
             f"The run itself takes about {format_span(run_s)} ({wanted.expected.said}), setting the machine up "
             f"{format_span(SET_UP_S)}; after how long it answers is as seen here before, as the host says, or assumed."
         ),
-        "“At most” is the price until the machine's deadline, at which it is ended whatever happens.",
+        (
+            "“At most” is the price until the machine's deadline, at which it is ended whatever happens; there is none "
+            "where the money or the time is less than what is expected, and nothing is rented."
+        ),
     ]
     if any(each.offer.priced_on for kind in wanted.kinds for each in kind.choice.candidates):
         told.append(

@@ -81,6 +81,8 @@ def kinds_in(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tup
     found: list[tuple[str | None, int]] = []
     for word in re.split(r"[,\s]+", text.strip()):
         name, colon, count = word.partition(":")
+        if not name:
+            raise BadInput(f"--gpu-type {text!r} lacks a name; write L4, or L4,A100 for several kinds of GPU.")
         if colon and not re.fullmatch(r"[1-9]\d?", count):
             raise BadInput(f"--gpu-type {word}: how many GPUs stands behind the colon, as in {name}:2.")
         kind = asked_for(name, offered), int(count or 1)

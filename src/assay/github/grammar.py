@@ -61,7 +61,9 @@ def kinds(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in NAMES:
-            raise BadInput(f"There is no GPU type {name}.{nearest(name, sorted(NAMES))}")
+            meant = next((each for each in sorted(NAMES) if each.upper() == name.upper()), None)
+            hint = f" Did you mean {meant}?" if meant else nearest(name, sorted(NAMES))
+            raise BadInput(f"There is no GPU type {name}.{hint}")
     return names
 
 

@@ -138,7 +138,9 @@ def _allowed(event: Event, repository: str, asked: Asked) -> str:
     """Return who asks, if that is a person who may write."""
     if event.by is None:
         raise BadInput("The event does not tell who asks.")
-    if event.by_bot or not asked.may_write(event.by):
+    if event.by_bot:
+        raise MachineCannot(f"{event.by} is a program, and programs may not ask for GPUs. Nothing is rented.")
+    if not asked.may_write(event.by):
         raise MachineCannot(f"{event.by} may not write to {repository}, and so may not have GPUs rented. Nothing is.")
     return event.by
 

@@ -72,6 +72,22 @@ def refuse(name: str, place: str | None) -> None:
         raise BadInput(f"--on {name}:{place} is refused: {refuses[place]}.")
 
 
+def refuse_unknown(look: Look | None, place: str | None) -> None:
+    """Refuse a place that no offer of a host that answered has.
+
+    Raises:
+        BadInput: With the places that there are.
+    """
+    if place is None or look is None or look.shut is not None or not look.offers:
+        return
+    if any(place in {offer.name, offer.region} for offer in look.offers):
+        return
+    regions = sorted({offer.region for offer in look.offers if offer.region})
+    if not regions:
+        raise BadInput(f"--on {look.name}:{place}: {look.name} has no regions to choose; write --on {look.name}.")
+    raise BadInput(f"--on {look.name}:{place}: {look.name} has nothing there; it has machines in {', '.join(regions)}.")
+
+
 def _loaded(name: str) -> Host | str:
     """Return a host, or why it cannot be loaded."""
     try:

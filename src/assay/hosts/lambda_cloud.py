@@ -61,6 +61,7 @@ class Lambda:
     name = "lambda"
     default_image = "Lambda Stack"
     keyed = True
+    images = False
 
     def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._api = Account(

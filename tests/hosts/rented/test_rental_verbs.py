@@ -108,7 +108,19 @@ def test_reap_says_which_credential_it_needs(assay: Assay, served: Served, monke
     rent(served)
     monkeypatch.delenv("RUNPOD_API_KEY")
     ran = assay("reap")
-    assert ran.code == 4
-    assert "failed: runpod its machines (runpod cannot be asked from here: RUNPOD_API_KEY is not set" in ran.out
+    assert ran.code == 3
+    assert "not known: the machines of runpod (runpod cannot be asked from here: RUNPOD_API_KEY is not set" in ran.out
     monkeypatch.setenv("RUNPOD_API_KEY", "wrong")
-    assert "does not accept RUNPOD_API_KEY" in assay("rentals").out
+    shown = assay("rentals").out
+    assert "does not accept RUNPOD_API_KEY" in shown
+    assert "What is rented now from runpod is not known" in " ".join(shown.split())
+
+
+def test_a_refused_key_tells_nothing_of_what_is_rented(
+    assay: Assay, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNPOD_API_KEY", "wrong")
+    ran = assay("reap")
+    assert ran.code == 3
+    assert ran.out.startswith("not known: the machines of runpod (RunPod does not accept RUNPOD_API_KEY")
+    assert assay("rentals").out.startswith("Whether anything is rented is not known: RunPod does not accept")

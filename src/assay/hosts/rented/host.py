@@ -83,6 +83,8 @@ class RentedHost:
         """Say whose machines; the rest is handed in by tests."""
         self.provider = provider
         self.name = provider.name
+        if not getattr(provider, "images", True):
+            self.options = self.options - {"image"}
         self.refuses: dict[str, str] = dict(getattr(provider, "refuses", {}))
         self.desk = Desk(provider, clock or SystemClock(), pace or Pace(), book or Book())
         self._work = work

@@ -64,6 +64,7 @@ class Provider(Protocol):
     - ``prepare(wish)``: whatever has to be there before a machine is asked for; safe to do again.
     - ``turn()``: waits until a machine may be asked for; whatever stops us meanwhile, nothing was asked for.
     - ``tidy(order)``: remove what `prepare` made, once all machines of an order are gone; safe to do again.
+    - ``images = False``: its machines start from one image only, and ``--image`` is refused.
     - ``refuses``: places behind the host's name that are not used, each with its reason as a clause.
     - ``account() -> str``: what tells the account from another, so that nothing is looked for in the wrong one.
     """

@@ -13,6 +13,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
 from assay.core import leases
 from assay.core.errors import MachineCannot
 from assay.core.values import Value
@@ -32,6 +34,10 @@ SKEW = timedelta(minutes=5)
 """A stranger's deadline was reckoned by another clock: so much later it has surely passed."""
 
 
+ALL = "its machines"
+"""Where it is not known which."""
+
+
 class ReapedMachine(Value):
     """What became of a machine, or of an order of which no machine is known."""
 
@@ -39,6 +45,7 @@ class ReapedMachine(Value):
     machine: str
     outcome: Literal["released", "left", "failed"]
     reason: str
+    asked: bool = Field(default=True, description="False: its account could not be asked, so nothing is known.")
 
 
 def reap(hosts: Iterable[RentedHost], book: Book, now: datetime) -> list[ReapedMachine]:
@@ -55,7 +62,8 @@ def reap(hosts: Iterable[RentedHost], book: Book, now: datetime) -> list[ReapedM
             owing = any(rental.released_at is None for rental in rentals.values())
             listed = host.desk.heard(host.provider.ours, within_s=None if owing else host.desk.pace.offers_within_s)
         except MachineCannot as error:
-            reports.extend(_failed(host, f"order {order}", error) for order in sorted(lost) or ["its machines"])
+            what = [f"order {order}" for order in sorted(lost)] or [ALL]
+            reports.extend(_failed(host, each, error, asked=False) for each in what)
             continue
         ours = [machine for machine in listed if names.order_of(machine.name) is not None]
         due = {
@@ -83,7 +91,7 @@ def hosts_to_reap(book: Book) -> tuple[list[RentedHost], list[ReapedMachine]]:
             found.append(host)
         elif name in owing:
             why = f"{name} cannot be asked from here: {missing}"
-            reports.append(ReapedMachine(provider=name, machine="its machines", outcome="failed", reason=why))
+            reports.append(ReapedMachine(provider=name, machine=ALL, outcome="failed", reason=why, asked=False))
     return found, reports
 
 
@@ -112,8 +120,8 @@ def _ended(host: RentedHost, order: str, why: str, ours: list[Machine], rental: 
     return ReapedMachine(provider=host.name, machine=what, outcome="released", reason=why)
 
 
-def _failed(host: RentedHost, what: str, error: MachineCannot) -> ReapedMachine:
-    return ReapedMachine(provider=host.name, machine=what, outcome="failed", reason=str(error).rstrip("."))
+def _failed(host: RentedHost, what: str, error: MachineCannot, *, asked: bool = True) -> ReapedMachine:
+    return ReapedMachine(provider=host.name, machine=what, outcome="failed", reason=str(error).rstrip("."), asked=asked)
 
 
 def _left(host: RentedHost, machine: Machine) -> ReapedMachine:

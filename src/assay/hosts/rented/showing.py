@@ -11,7 +11,7 @@ from assay.core.values import Value
 from assay.hosts.rented import budget, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from assay.hosts.base import Loan
@@ -98,8 +98,14 @@ def _over(rental: Rental, now: datetime, *, state: str) -> Row:
     )
 
 
-def page_of(rows: tuple[Row, ...], spent_usd: float, budget_usd: float | None, notes: Iterable[str] = ()) -> Page:
-    """Return the rows as a page."""
+def page_of(
+    rows: tuple[Row, ...],
+    spent_usd: float,
+    budget_usd: float | None,
+    notes: Iterable[str] = (),
+    unasked: Sequence[str] = (),
+) -> Page:
+    """Return the rows as a page; ``unasked`` are providers of which nothing is known."""
     titles = (
         "provider",
         "machine",
@@ -116,9 +122,10 @@ def page_of(rows: tuple[Row, ...], spent_usd: float, budget_usd: float | None, n
     running = [row for row in rows if row.state != "over"]
     of = f" of ${budget_usd:.2f} ({budget.MONTHLY})" if budget_usd is not None else ""
     count = {0: "Nothing is", 1: "1 machine is"}.get(len(running), f"{len(running)} machines are")
+    now = f"What is rented now from {', '.join(unasked)} is not known" if unasked else f"{count} rented now"
     return Page(
         title="Rentals",
-        lead=f"{count} rented now; this month ${spent_usd:.2f}{of} is spent or kept.",
+        lead=f"{now}; this month ${spent_usd:.2f}{of} is spent or kept.",
         sections=(
             Section(
                 title="Machines",
