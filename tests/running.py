@@ -194,7 +194,7 @@ def assay(workplace: Path, forking: Forking) -> Assay:
 
 
 def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that is filled once for all processes of this session, to be read or copied."""
+    """Return a folder that is filled once for all processes that test, to be read or copied."""
     mine = tmp_path_factory.getbasetemp()
     folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
     folder.mkdir(exist_ok=True)
