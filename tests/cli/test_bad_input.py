@@ -169,3 +169,14 @@ def test_a_closed_pipe_is_no_defect(workplace: Path) -> None:
     )  # fmt: skip
     assert "defect" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_output_that_nobody_reads_ends_it_as_other_programs_and_as_no_gate(workplace: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "assay", "list", "workloads", "--json"],
+        stdout=writes, stderr=subprocess.PIPE, text=True, check=False, env=dict(os.environ), cwd=workplace,
+    )  # fmt: skip
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (141, "")

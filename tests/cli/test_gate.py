@@ -135,6 +135,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         (["--base", "base", "--param", "n=1", "--", "true"], 2, "--param is for workloads"),
         (["--base", "base", "--device", "cpu:0,cpu:1", "bench.py:work"], 2, "A gate is passed on one device"),
         (["--base", "base", "--no-gate-time", "bench.py:work"], 2, "nothing is judged"),
+        (
+            ["--base", "base", "--lower-is-better", "q", "--higher-is-better", "q", "--", "true"],
+            2,
+            "both lower and higher",
+        ),
         (["--base", "base", "--minimum-effect", "2", "bench.py:work"], 2, "for 2 percent write 2%"),
         (["--base", "base", "late.py:work"], 2, "There is no late.py in the base revision (base, "),
         (["--base", "head", "late.py:works"], 2, "late.py defines no 'works'. Did you mean work?"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import click
@@ -147,6 +149,17 @@ def test_points_are_exported(filled: Path, command: Command, workplace: Path) ->
     assert printed == (workplace / "h.csv").read_text()
     assert [row["value"] for row in csv.DictReader(io.StringIO(printed))] == ["10.0", "1.0", "11.0", "", "12.0", "3.0"]
     assert len(command("history", "export", "-", "--json", "--origin", "all").data["points"]) == 7
+
+
+def test_an_export_to_a_pipe_is_read_from_it_and_leaves_it_a_pipe(
+    filled: Path, command: Command, workplace: Path
+) -> None:
+    pipe = workplace / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        assert command("history", "export", pipe).code == 0
+        assert reader.communicate()[0] == command("history", "export", "-").out
+    assert pipe.is_fifo()
 
 
 def test_a_history_is_rebuilt_from_the_folders(filled: Path, command: Command) -> None:

@@ -168,6 +168,21 @@ def test_what_makes_no_sense_is_said_before_anything_is_measured(
     assert not (spins / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--baseline", "nowhere.json"), "nowhere.json"),
+        (("--output", "nowhere/o.json"), "its folder does not exist"),
+        (("--update-config", "--config", "nowhere.yaml"), "nowhere.yaml does not exist"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(
+    words: tuple[str, ...], said: str, spins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["threshold", "run", "never.yaml", *HOW, "--dry-run", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_dry_run_measures_nothing(spins: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["threshold", "run", "never.yaml", *HOW, "--dry-run", "--provider", "local"]) == 0
     assert "3 sizes of spins" in capsys.readouterr().out
