@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from assay.core.lifeline import die_with_parent
+from tests.needing import need
 from tests.running import Ran, wait_for
 
 if TYPE_CHECKING:
@@ -108,11 +109,7 @@ class Server:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A server for the whole session; where PostgreSQL is missing the test is skipped, and in CI it fails."""
-    if absent := missing():
-        why = f"PostgreSQL is not installed ({', '.join(absent)}): `make ci-setup` does that"
-        if os.environ.get("ASSAY_CI"):
-            pytest.fail(why)
-        pytest.skip(why)
+    need(missing(), "PostgreSQL")
     server = Server()
     try:
         server.start()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.hosts.slurm.cluster import Cluster, missing
+from tests.needing import need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def slurm_daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A controller and nodes for the whole session, ended with it; in CI a missing Slurm fails."""
-    absent = missing()
-    if absent:
-        why = f"Slurm is not installed ({', '.join(absent)}): `make ci-setup` does that"
-        if os.environ.get("ASSAY_CI"):
-            pytest.fail(why)
-        pytest.skip(why)
+    need(missing(), "Slurm")
     cluster = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
         cluster.start()

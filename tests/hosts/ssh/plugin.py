@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.hosts.ssh.server import Server, missing
+from tests.needing import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def ssh_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An ssh server for the whole session, ended with it; in CI a missing one fails."""
-    absent = missing()
-    if absent:
-        why = f"there is no ssh server to test with ({', '.join(absent)}): `make ci-setup` installs one"
-        if os.environ.get("ASSAY_CI"):
-            pytest.fail(why)
-        pytest.skip(why)
+    need(missing(), "An ssh server")
     server = Server(tmp_path_factory.mktemp("ssh"))
     try:
         server.start()
