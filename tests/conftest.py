@@ -39,6 +39,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+STARTING = frozenset({"assay", "finished", "forking", "gpu1", "measure", "slurm", "start_python"})
+"""Fixtures that start processes. Where a test with one of them fails it is run once more, and the log names it: on a
+shared machine somebody else may have had its core for as long as it waited."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and STARTING & set(item.fixturenames):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 class Eventually(Protocol):
     """Waits until something is true, by asking again and again."""
 

@@ -71,7 +71,10 @@ def test_roles_alone_never_overlap(measure: Measure) -> None:
 
 def test_roles_together_start_at_one_moment_and_keep_each_other_company(measure: Measure) -> None:
     outcome = measure(
-        role("a", function("fine")), role("b", function("fine")), schedule="together", method=quickly(duration_s=1.5)
+        role("a", function("fine")),
+        role("b", function("fine")),
+        schedule="together",
+        method=quickly(duration_s=1.5, precision=TO_THE_END),
     )
     assert outcome.status == "ok", outcome.reason
     first, second = only(outcome, role="a"), only(outcome, role="b")
