@@ -230,6 +230,8 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "duty": 0.5,
             "settle_s": 30.0,
             "rounds": 9,
+            "stage_s": 2.0,
+            "stage_calls": 2,
         },
         Role: {
             "name": "x",
@@ -242,6 +244,8 @@ def test_a_trial_that_differs_in_anything_has_another_identity() -> None:
             "tuner": Tuner(name="pick", budget_s=1.0),
             "in_pairs": True,
             "parity": True,
+            "in_stages": True,
+            "metered": ("cuda:0",),
         },
         Subject: {
             "workload": "gemm",

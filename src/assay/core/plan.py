@@ -110,9 +110,15 @@ class Role(Value):
     in place, timed in turns and given back before the next. One that does not work is left out, and the others go on.
 
     ``parity`` has the second subject's output compared with the first's before they are timed, or that of each pair.
+
+    ``in_stages`` has one subject called again and again for its own while, then the next one, in the same process: each
+    has a window and an energy of its own. One that does not work is left out, and the others go on.
+
+    ``metered`` are further GPUs whose watts count: those that the worker of a GPU is spread over, which it then sees
+    behind its own, or those of a server that a worker on a CPU asks.
     """
 
-    LATER = frozenset({"worker", "tuner", "in_pairs", "parity"})
+    LATER = frozenset({"worker", "tuner", "in_pairs", "parity", "in_stages", "metered"})
 
     name: str
     subjects: tuple[Subject, ...] = Field(min_length=1)
@@ -124,6 +130,8 @@ class Role(Value):
     tuner: Tuner | None = None
     in_pairs: bool = False
     parity: bool = False
+    in_stages: bool = False
+    metered: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _one_device_or_one_per_rank(self) -> Self:
@@ -149,6 +157,19 @@ class Role(Value):
             raise ValueError(f"role {self.name!r} asks for parity, so that it has two subjects and one rank")
         return self
 
+    @model_validator(mode="after")
+    def _stages_are_timed(self) -> Self:
+        if self.in_stages and (self.duty != "timed" or self.in_pairs or self.tuner is not None or self.parity):
+            raise ValueError(f"role {self.name!r} is in stages, so that it is timed, not in pairs, and does not tune")
+        if set(self.metered) & set(self.devices):
+            raise ValueError(f"role {self.name!r} meters a device of its own a second time")
+        return self
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Every device whose watts count."""
+        return (*self.devices, *self.metered)
+
     def device_of(self, rank: int) -> str:
         """Return the device that a rank runs on."""
         return self.devices[rank if len(self.devices) > 1 else 0]
@@ -165,7 +186,7 @@ class Method(Value):
     its own start (``start_us``, since the start of its series), so that watts can be laid over calls.
     """
 
-    LATER = frozenset({"continuous", "duty", "settle_s", "rounds"})
+    LATER = frozenset({"continuous", "duty", "settle_s", "rounds", "stage_s", "stage_calls"})
 
     duration_s: float = Field(gt=0)
     warmup_runs: int | None = Field(default=None, ge=0)
@@ -179,6 +200,8 @@ class Method(Value):
         default=None, gt=0, description="All run untimed first, until clocks and heat are steady, at most so long."
     )
     rounds: int | None = Field(default=None, ge=4, description="Of subjects in pairs: of each pair at most so many.")
+    stage_s: float | None = Field(default=None, gt=0, description="Of subjects in stages: each is called for so long.")
+    stage_calls: int = Field(default=1, ge=1, description="Of subjects in stages: each is called at least so often.")
 
     @model_validator(mode="after")
     def _continuous_calls_are_not_counted(self) -> Self:
@@ -230,6 +253,10 @@ class Trial(Value):
             raise ValueError("pairs are put in place one after another, so that they are timed alone, and not traced")
         if any(role.in_pairs for role in timed) != (self.method.rounds is not None):
             raise ValueError("rounds are those of a role in pairs, which needs them")
+        if any(role.in_stages for role in timed) and (self.schedule != "alone" or self.profile or len(timed) > 1):
+            raise ValueError("stages follow one another, so that one role is timed, alone, and not traced")
+        if any(role.in_stages for role in timed) != (self.method.stage_s is not None):
+            raise ValueError("the length of a stage is that of a role in stages, which needs it")
         loads = [r for r in self.roles if r.duty == "load" or (self.schedule == "together" and len(timed) > 1)]
         if any(role.ranks > 1 for role in loads):
             raise ValueError("ranks end their work together, so a role of several cannot be held as a load")
@@ -239,6 +266,11 @@ class Trial(Value):
     def devices(self) -> tuple[str, ...]:
         """Every device of its roles, each once."""
         return tuple(dict.fromkeys(device for role in self.roles for device in role.devices))
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Every device whose watts count, each once."""
+        return tuple(dict.fromkeys(device for role in self.roles for device in role.watched))
 
     @property
     def workers(self) -> dict[str, int]:

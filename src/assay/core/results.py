@@ -155,8 +155,14 @@ class SubjectFacts(Value):
     parity: Parity | None = Field(
         default=None, description="Of a fast path with its reference, where its role asks for it; null: not asked."
     )
-    left_out: str | None = Field(default=None, description="In pairs: why it was not timed, where the others were.")
-    reached: bool = Field(default=True, description="In pairs: false where its turn never came.")
+    left_out: str | None = Field(
+        default=None, description="In pairs or stages: why it was not timed, where the others were."
+    )
+    reached: bool = Field(default=True, description="In pairs or stages: false where its turn never came.")
+    placement: dict[str, str] | None = Field(
+        default=None, description="Which part of a model really lies on which device; null: it is not of parts."
+    )
+    notes: tuple[str, ...] = Field(default=(), description="What its user should know about how it was put in place.")
 
 
 class Evidence(Value):
@@ -264,6 +270,27 @@ class Meanwhile(Value):
     complaints: tuple[str, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
+class Stage(Value):
+    """What was seen of one subject in stages while one process called it: its window, its watts and joules.
+
+    Its samples are the series of the same role, subject and restart.
+    """
+
+    role: str
+    subject: int
+    restart: int
+    start_ns: int
+    end_ns: int
+    calls: int = Field(ge=1)
+    meanwhile: Meanwhile | None = Field(default=None, description="With the energy of each GPU; null: nobody watched.")
+    energy: Estimate | None = Field(default=None, description="Of all GPUs together; null where it cannot be told.")
+    energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
+    host_energy: dict[str, Estimate] = Field(
+        default_factory=dict, description="Of processors and memory, by RAPL's names: package-0, package-0/dram."
+    )
+    host_note: str | None = Field(default=None, description="How that was told, or why it was not.")
+
+
 class GpuMoment(Value):
     """What a GPU in use did just before or just after a trial. Null: not offered."""
 
@@ -310,6 +337,7 @@ class Record(Value):
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
     meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
     settled: Settled | None = Field(default=None, description="Null where steadiness was not waited for.")
+    stages: tuple[Stage, ...] = Field(default=(), description="Of a role in stages; also of those before a failure.")
     disturbed: tuple[str, ...] = Field(
         default=(), description="By what, beyond what a measurement bears; empty: by nothing that was seen."
     )

@@ -29,6 +29,9 @@ _UNIT_SUFFIXES = {
     "percent": "%",
     "gflops": "GFLOP/s",
     "tflops": "TFLOP/s",
+    "tokens": "tokens",
+    "bytes": "bytes",
+    "flop": "FLOP",
 }
 
 

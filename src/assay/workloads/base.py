@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 Extras = Mapping[str, float]
 """What one call reported beside its time, each under a name that ends in its unit: ``max_rss_mib``."""
 
+StageExtras = Mapping[str, "float | Sequence[float]"]
+"""The same of one call in a stage, where a name may have several numbers a call: ``gap_us``, one for each token."""
+
 
 def _nothing() -> None:
     """Do nothing: most workloads finish their work within the call and hold nothing open."""
@@ -44,6 +47,9 @@ class Prepared:
         close: Gives back whatever was held open.
         reports_extras: What a call returns are numbers to keep, its own time among them.
         waits_itself: The user said how to wait for the work, so the host's clock is what is meant.
+        agree: Of several ranks in a stage: whether any of them would stop, asked by all after each call.
+        placement: Which part of a model really lies on which device; null where it is not of parts.
+        notes: What its user should know about how it was put in place.
     """
 
     call: Callable[[], object]
@@ -59,6 +65,9 @@ class Prepared:
     close: Callable[[], None] = field(default=_nothing)
     reports_extras: bool = False
     waits_itself: bool = False
+    agree: Callable[[bool], bool] | None = None
+    placement: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Workload(Protocol):
