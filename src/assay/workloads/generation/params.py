@@ -34,7 +34,10 @@ class Generation(Value):
     torch_dtype: str = "auto"
     attn_implementation: str = ""
     device_map: str = Field(default="auto", description="A name, or JSON of an explicit map.")
-    max_memory: str = ""
+    max_memory: str = Field(default="", description="JSON, by GPU number, cpu or disk; empty: what is free.")
+    device_ids: str = Field(
+        default="", description="JSON: the GPUs by number, in the order that layers go over them; empty: one."
+    )
     tp_plan: str = ""
     endpoint: str = ""
     api_key_env: str = ""

@@ -1,0 +1,64 @@
+"""Models with random weights, made where they are to lie: no copy of them in the host's memory, no float32 before.
+
+A weight depends on the seed, its name and the kind of device that draws it, not on where the model is placed, so that
+a model that is split is the same as one that is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from assay.workloads.generation.models import Config, import_transformers
+from assay.workloads.torch_device import Tensor, import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STD = 0.02
+"""How far weights are from zero, where a configuration does not say."""
+
+
+def empty_model(config: Config, dtype: Any, attention: str | None = None) -> Any:
+    """Return a model whose parameters take no memory; its buffers are there, in the host's memory, and right."""
+    transformers = import_transformers()
+    from accelerate import init_empty_weights
+
+    more = {} if attention is None else {"attn_implementation": attention}
+    with init_empty_weights(include_buffers=False):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **more)
+    model.tie_weights()
+    return model.eval().requires_grad_(False)
+
+
+def random_model(config: Config, dtype: Any, where: str, seed: int, attention: str | None = None) -> Any:
+    """Return a model on one device, its weights drawn there."""
+    model = empty_model(config, dtype, attention)
+    fill(model, seed, where, lambda _: where)
+    return model
+
+
+def fill(model: Any, seed: int, where: str, place: Callable[[str], str]) -> None:
+    """Draw all weights of an empty model on the device ``where``, and put each, and each buffer, in its place."""
+    from accelerate.utils import set_module_tensor_to_device
+
+    std = getattr(model.config, "initializer_range", None) or STD
+    for name, weight in list(model.named_parameters()):
+        drawn = _drawn(name, weight, std, seed, where).to(place(name))
+        set_module_tensor_to_device(model, name, drawn.device, value=drawn, dtype=weight.dtype)
+    for name, buffer in list(model.named_buffers()):
+        set_module_tensor_to_device(model, name, place(name), value=buffer)
+    model.tie_weights()
+    model.requires_grad_(False)
+
+
+def _drawn(name: str, weight: Tensor, std: float, seed: int, where: str) -> Tensor:
+    """Return the values of one weight: scales of norms are 1, biases 0, all others normal."""
+    torch = import_torch()
+    if name.endswith(".bias"):
+        return torch.zeros(weight.shape, dtype=weight.dtype, device=where)
+    if weight.dim() == 1:
+        return torch.ones(weight.shape, dtype=weight.dtype, device=where)
+    own = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
+    generator = torch.Generator(device=where).manual_seed(own)
+    return torch.empty(weight.shape, dtype=weight.dtype, device=where).normal_(0.0, std, generator=generator)
