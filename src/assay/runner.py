@@ -26,6 +26,7 @@ from assay.core.results import STAND_IN, Record, Window
 from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
 from assay.experiments.base import HasBaselines, LeavesFiles
+from assay.launch import staging
 from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
 
     from assay.core.page import Page
     from assay.core.plan import Trial
-    from assay.core.results import Finding, Findings, Summary
+    from assay.core.results import Finding, Findings, SubjectFacts, Summary
     from assay.experiments.base import Experiment
     from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
     from assay.machine.model import Machine
     from assay.store.runs import RunFolder
+
+NOT_SUMMARISED = frozenset({START_US, "input_tokens", "output_tokens", "requests", "errors"})
+"""When calls began, and what they counted, is kept; it is no quantity that is measured."""
 
 FLOOR_US = 20.0
 """Reading the clock around a single call costs it up to 0.3 µs: over one percent of anything shorter."""
@@ -81,10 +85,18 @@ class Result:
         if any(says_no(finding) for finding in self.findings.findings):
             return 1
         states = {record.status for record in self.records}
-        if "failed" in states or self.untuned:
+        if "failed" in states or self.untuned or any(facts.left_out and not facts.refused for facts in self._staged):
             return 4
+        if self._staged and all(facts.refused for facts in self._staged if facts.subject):
+            return 3
         counted = {record.status for record in self.records if record.trial not in self.baselines}
         return 0 if "ok" in (counted or states) else 3
+
+    @property
+    def _staged(self) -> list[SubjectFacts]:
+        """What was found out about subjects in stages; the first is what all of them need, and nothing by itself."""
+        staged = [evidence for record in self.records if record.stages for evidence in record.evidence]
+        return [found for evidence in staged for found in evidence.subjects]
 
     @property
     def untuned(self) -> int:
@@ -165,7 +177,8 @@ class Walk:
         if self.monitoring is not None:
             self.monitoring.begin(trial)
         outcome = self.launcher.measure(trial, attempt)
-        seen = self.monitoring.end(trial, outcome) if self.monitoring is not None else Seen()
+        unwatched = Seen(stages=staging.unwatched(trial, outcome.series))
+        seen = self.monitoring.end(trial, outcome) if self.monitoring is not None else unwatched
         series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
         self.folder.keep_files(outcome.traces)
         record = _record(trial, outcome, seen, self.launcher.machine)
@@ -200,6 +213,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         sensors=seen.sensors,
         meanwhile=seen.meanwhile,
         settled=outcome.settled,
+        stages=seen.stages,
         disturbed=(*said, *complaints),
         status=outcome.status,
         reason=outcome.reason,
@@ -215,7 +229,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
 
 
 def _on_a_fake(machine: Machine, trial: Trial) -> bool:
-    return machine.has_fake_driver and "cuda" in " ".join(trial.devices)
+    return machine.has_fake_driver and "cuda" in " ".join(trial.watched)
 
 
 def floor_notes(raw: list[RawSeries]) -> list[str]:
@@ -235,7 +249,7 @@ def summaries(trial: Trial, raw: list[RawSeries]) -> tuple[Summary, ...]:
     grouped: dict[tuple[str, int, str], dict[int, list[RawSeries]]] = defaultdict(lambda: defaultdict(list))
     timed = {role.name for role in trial.roles if role.duty == "timed"}
     for part in raw:
-        if part.quantity == START_US or part.role not in timed:
+        if part.quantity in NOT_SUMMARISED or part.role not in timed or not part.data:
             continue
         grouped[part.role, part.subject, part.quantity][part.restart].append(part)
     commands = {role.name: role.subjects[0].command is not None for role in trial.roles}

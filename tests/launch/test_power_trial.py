@@ -9,19 +9,14 @@ import numpy as np
 import pytest
 
 from assay.core import leases
-from assay.core.page import Page
-from assay.core.plan import Block, Done, Method, Role, Trial
-from assay.core.results import Findings
-from assay.core.values import Value
+from assay.core.plan import Method, Role, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
-from assay.runner import run
-from assay.store.plan import Plan
-from assay.store.runs import RunFolder
 from assay.workloads import registry
 from tests.fakes import fake_kernel
 from tests.fakes.fake_nvml import attached, hopper
+from tests.once import measured
 from tests.running import wait_for
 
 if TYPE_CHECKING:
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Duty, Subject
     from assay.core.results import Record, Series
-    from assay.machine.model import Machine
-    from assay.store.records import Records
     from tests.conftest import StartPython
     from tests.fakes.plugin import MakeFakeNvml
 
@@ -39,42 +32,6 @@ MCYCLES, WATTS, CAP_W = 40.0, 500.0, 300.0
 
 def role(device: str, subject: Subject, duty: Duty = "timed") -> Role:
     return Role(name=f"{duty} on {device}", subjects=(subject,), devices=(device,), duty=duty, isolation="gpu")
-
-
-class Once:
-    """One trial, measured once."""
-
-    name = "once"
-    options_type = Value
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-
-    def step(self, machine: Machine, options: Value, records: Records) -> Block | Done:
-        return Done(why="measured") if list(records) else Block(name="b", why="asked", trials=(self.trial,))
-
-    def analyse(self, machine: Machine, options: Value, records: Records) -> Findings:
-        return Findings(headline="measured")
-
-    def page(self, machine: Machine, options: Value, findings: Findings, records: Records) -> Page:
-        return Page(title="once", lead=findings.headline)
-
-
-class Silent:
-    """Nobody watches."""
-
-    def block(self, block: Block, *, again: bool) -> None: ...
-    def trial(self, trial: Trial) -> None: ...
-    def record(self, record: Record) -> None: ...
-
-
-def measured(trial: Trial, folder: Path) -> tuple[Record, Records]:
-    machine = detect()
-    plan = Plan(experiment="once", options={}, seed=0, versions={}, cwd=str(folder), created_at="now", monitor=True)
-    kept = RunFolder.create(folder / "runs", plan, machine)
-    result = run(Once(trial), kept, machine, Launcher(machine, LocalStarter(kept.path, folder)), Silent())
-    (record,) = result.records
-    return record, result.records
 
 
 def series_of(record: Record, name: str, quantity: str) -> Series:

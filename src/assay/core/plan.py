@@ -170,6 +170,11 @@ class Role(Value):
         """Every device whose watts count."""
         return (*self.devices, *self.metered)
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every device that its workers are on: metered ones are those of others where it is on a CPU itself."""
+        return self.watched if self.devices[0].startswith("cuda") else self.devices
+
     def device_of(self, rank: int) -> str:
         """Return the device that a rank runs on."""
         return self.devices[rank if len(self.devices) > 1 else 0]
@@ -271,6 +276,16 @@ class Trial(Value):
     def watched(self) -> tuple[str, ...]:
         """Every device whose watts count, each once."""
         return tuple(dict.fromkeys(device for role in self.roles for device in role.watched))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every device that its workers are on, each once."""
+        return tuple(dict.fromkeys(device for role in self.roles for device in role.used))
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether its subjects are measured one after another, each with a window of its own."""
+        return any(role.in_stages for role in self.roles)
 
     @property
     def workers(self) -> dict[str, int]:

@@ -159,6 +159,7 @@ class SubjectFacts(Value):
         default=None, description="In pairs or stages: why it was not timed, where the others were."
     )
     reached: bool = Field(default=True, description="In pairs or stages: false where its turn never came.")
+    refused: bool = Field(default=False, description="In stages: left out as the machine cannot, not as it failed.")
     placement: dict[str, str] | None = Field(
         default=None, description="Which part of a model really lies on which device; null: it is not of parts."
     )

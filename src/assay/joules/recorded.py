@@ -86,6 +86,23 @@ def energy_of_packages(lines: Sequence[Line], windows: Windows) -> Told:
     return summed(parts, "of the processor's packages, whoever ran on them")
 
 
+def energies_of_host(lines: Sequence[Line], windows: Windows) -> tuple[dict[str, Estimate], str]:
+    """Return what each domain of the processors' counters spent in some windows, and how that was told, or why not."""
+    hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
+    if not hosts:
+        return {}, "not told: the processor's energy counters are not there, or may not be read"
+    t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
+    found: dict[str, Estimate] = {}
+    for domain in hosts[0].package_energy_j:
+        spent_j = np.array([host.package_energy_j.get(domain, math.nan) for host in hosts])
+        parts = [_interpolated(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
+        told = summed(parts, domain)
+        if told.energy is None:
+            return {}, told.note or "not told"
+        found[domain] = told.energy
+    return found, "of whoever ran on the processors"
+
+
 def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
     """Return what a counter that is right at every reading says of a window.
 

@@ -14,6 +14,7 @@ from assay.core.durable import friendly_os_errors
 from assay.core.errors import AssayError
 from assay.isolation.targets import targets
 from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged, spent_by_gpu
+from assay.launch import staging
 from assay.launch.placing import placements_of
 from assay.monitor.choice import watched
 from assay.monitor.meanwhile import meanwhile
@@ -22,12 +23,12 @@ from assay.monitor.reading import read_window
 from assay.monitor.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from assay.core.plan import Trial
-    from assay.core.results import Estimate, Meanwhile
-    from assay.joules.recorded import Spent, Windows
+    from assay.core.results import Estimate, Meanwhile, Stage
+    from assay.joules.recorded import Windows
     from assay.launch.outcome import Outcome
     from assay.machine.model import Machine
     from assay.monitor.lines import Line
@@ -53,6 +54,7 @@ class Seen:
     meanwhile: Meanwhile | None = None
     energy: Estimate | None = None
     energy_note: str | None = None
+    stages: tuple[Stage, ...] = ()
     note: str | None = None
 
 
@@ -108,7 +110,7 @@ class Monitoring:
         """Return what was seen of a trial that has just ended."""
         last_end_ns, self._last_end_ns = self._last_end_ns, outcome.end_ns
         if self.recording is None:
-            return Seen(note=self._trouble)
+            return Seen(note=self._trouble, stages=staging.unwatched(trial, outcome.series))
         timed = timed_windows(trial, outcome)
         try:
             self.recording.span(named(trial), outcome.start_ns, outcome.end_ns)
@@ -118,7 +120,8 @@ class Monitoring:
                 time.sleep(max(0, timed[-1][1] + LATE_NS - time.monotonic_ns()) / 1e9)
             self.recording.flush()
         except AssayError as error:
-            return Seen(note=f"the monitor is gone: {str(error).rstrip('.')}")
+            why = f"the monitor is gone: {str(error).rstrip('.')}"
+            return Seen(note=why, stages=staging.unwatched(trial, outcome.series, why))
         return self._told(trial, outcome, timed, last_end_ns)
 
     def _told(self, trial: Trial, outcome: Outcome, timed: Windows, last_end_ns: int) -> Seen:
@@ -126,18 +129,21 @@ class Monitoring:
         gpus = gpus_of(self.machine, trial)
         setup_ns = round(1e9 * min((e.setup_s for e in outcome.evidence), default=0.0) * UNTOUCHED_SHARE)
         before = max(outcome.start_ns, last_end_ns + SETTLED_NS), outcome.start_ns + setup_ns
-        spent = spent_by_gpu(lines, gpus, timed, self.machine.driver or "unknown")
+        ours = trial.used == trial.watched  # a server was on its GPUs before, and is no stranger
+        driver = self.machine.driver or "unknown"
+        spent = spent_by_gpu(lines, gpus, timed, driver)
         told = energy_of_gpus(spent.values()) if gpus else energy_of_packages(lines, timed)
         if told.energy is None and timed:
             whole = self._whole(lines, gpus, (outcome.start_ns, outcome.end_ns))
             if whole.energy is not None:
                 told = Told(whole.energy, f"of the whole trial, start-up included ({told.note}); {whole.note}")
-        seen = meanwhile(lines, timed, before if before[1] > before[0] else None, gpus) if timed else None
+        seen = meanwhile(lines, timed, before if ours and before[1] > before[0] else None, gpus) if timed else None
         return Seen(
             sensors=self._files[-1],
-            meanwhile=None if seen is None else with_energies(seen, spent),
+            meanwhile=None if seen is None else staging.with_energies(seen, spent),
             energy=told.energy,
             energy_note=told.note,
+            stages=staging.watched(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
         )
 
     def _whole(self, lines: Sequence[Line], gpus: dict[int, str], window: tuple[int, int]) -> Told:
@@ -145,13 +151,6 @@ class Monitoring:
         if not gpus:
             return energy_of_packages(lines, [window])
         return energy_of_gpus(spent_by_gpu(lines, gpus, [window], self.machine.driver or "unknown").values())
-
-
-def with_energies(seen: Meanwhile, spent: Mapping[int, Spent]) -> Meanwhile:
-    """Return what was seen with the energy of each GPU while the trial was timed, or why it is not told."""
-    told = [(gpu, energy_of_gpus([spent[gpu.gpu]])) for gpu in seen.gpus]
-    energies = [gpu.model_copy(update={"energy": one.energy, "energy_note": one.note}) for gpu, one in told]
-    return seen.model_copy(update={"gpus": tuple(energies)})
 
 
 def timed_windows(trial: Trial, outcome: Outcome) -> Windows:
@@ -170,6 +169,6 @@ def named(trial: Trial) -> str:
 
 
 def gpus_of(machine: Machine, trial: Trial) -> dict[int, str]:
-    """Return the UUIDs of the whole GPUs that a trial uses, by number; sensors belong to whole GPUs."""
-    used = {device.partition("/")[0] for device in trial.devices if device in targets(machine)}
+    """Return the UUIDs of the whole GPUs whose watts count, by number; sensors belong to whole GPUs."""
+    used = {device.partition("/")[0] for device in trial.watched if device in targets(machine)}
     return {gpu.index: gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used}

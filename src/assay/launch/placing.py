@@ -44,8 +44,12 @@ class Placing:
 
     def allotment(self, role: Role, rank: int) -> Allotment:
         """Return what a rank may use of its own machine."""
-        placement = self._placements[id(self.machine_of(role, rank))][role.isolation]
-        return placement.of(role.device_of(rank), role.worker)
+        machine = self.machine_of(role, rank)
+        found = self._placements[id(machine)][role.isolation].of(role.device_of(rank), role.worker)
+        if found.gpu_uuid is None or role.used == role.devices:
+            return found
+        further = [targets(machine)[device].uuid for device in role.metered]
+        return found.model_copy(update={"gpu_uuid": ",".join([found.gpu_uuid, *further])})
 
     @property
     def kept_cpus(self) -> set[int]:
@@ -60,6 +64,9 @@ class Placing:
     def _refuse_missing_gpus(self) -> None:
         there = {key: targets(machine) for key, machine in self._machines.items()}
         for role in self._trial.roles:
+            missing = [device for device in role.metered if device not in there[id(self._here)]]
+            if missing:
+                raise MachineCannot(f"{missing[0]} is to be metered, but there is no such GPU here.")
             for rank in self._elsewhere if role.ranks > 1 else ():
                 device = role.device_of(rank)
                 if kind_of(device) == "cuda" and device not in there[id(self._elsewhere[rank])]:

@@ -30,6 +30,9 @@ START_DELAY_NS = 50_000_000
 TURN_DELAY_NS = 5_000_000
 """The same where only one has its turn: it is awake for the last of it, and its core no longer dozes."""
 
+STAGE_TIMEOUTS = 3
+"""So many timeouts may a stage take beside its own time: it is put in place, warmed up, and ends with a whole call."""
+
 CALIBRATION_SAMPLES = 3
 TURNS = 10
 ONE_BY_ONE = "several ranks go in step, so that their calls are timed one by one and not continuously"
@@ -80,7 +83,7 @@ def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool
     if not all(handle.same_clock for handle in handles):
         order = order.model_copy(update={"start_at_ns": None})
     crew.tell(handles, order)
-    limit_s = (order.duration_s or 0.0) + crew.trial.method.timeout_s
+    limit_s = (order.duration_s or 0.0) + crew.trial.method.timeout_s * (1 if order.stage is None else STAGE_TIMEOUTS)
     loads = crew.of(crew.loads)
     answers = gather(handles, say.BlockDone, within_s=limit_s, doing="being timed", beside=loads)
     if keep:
@@ -96,10 +99,25 @@ def _take(crew: Crew, handles: list[Handle], order: say.TakeBlock, *, keep: bool
 
 def _one_role(crew: Crew, role: Role, share_s: float) -> None:
     handles = crew.of([role])
-    if role.ranks == 1 or crew.trial.method.benchmark_runs is not None:
+    if role.in_stages:
+        _in_stages(crew, role, share_s)
+    elif role.ranks == 1 or crew.trial.method.benchmark_runs is not None:
         _take(crew, handles, _order(crew, share_s))
     else:
         _take(crew, handles, _calibrated(crew, handles, share_s))
+
+
+def _in_stages(crew: Crew, role: Role, share_s: float) -> None:
+    """Have one subject after another called for its while; none is begun when the time is up."""
+    method = crew.trial.method
+    handles = crew.of([role])
+    end_ns = time.perf_counter_ns() + int(share_s * 1e9)
+    for stage in range(len(role.subjects)):
+        if time.perf_counter_ns() >= end_ns:
+            crew.notes.append(f"{stage} of {len(role.subjects)} stages fit into {share_s:.3g} s")
+            return
+        order = _order(crew, method.stage_s or 0.0)
+        _take(crew, handles, order.model_copy(update={"stage": stage, "stage_calls": method.stage_calls}))
 
 
 def _calibrated(crew: Crew, handles: list[Handle], share_s: float) -> say.TakeBlock:

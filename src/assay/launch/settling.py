@@ -55,8 +55,8 @@ def settle(crew: Crew, roles: Sequence[Role], machine: Machine) -> None:
 
 
 def gpus_of(roles: Sequence[Role], machine: Machine) -> dict[str, str]:
-    """Return the devices of whole GPUs that roles use, by UUID; heat and clocks belong to whole GPUs."""
-    used = {device.partition("/")[0] for role in roles for device in role.devices if device in targets(machine)}
+    """Return the devices of whole GPUs whose watts count, by UUID; heat and clocks belong to whole GPUs."""
+    used = {device.partition("/")[0] for role in roles for device in role.watched if device in targets(machine)}
     return {gpu.uuid: f"cuda:{gpu.index}" for gpu in machine.gpus if f"cuda:{gpu.index}" in used}
 
 

@@ -79,8 +79,8 @@ class Launcher:
         return outcome
 
     def _make_sure_of_gpus(self, trial: Trial) -> None:
-        """Find out whether the GPUs of continuous calls are still there: what was read of a lost one is of no use."""
-        gpus = gpus_of(trial.roles, self.machine) if trial.method.continuous else {}
+        """Find out whether the GPUs of calls without a pause are still there: what a lost one read is no use."""
+        gpus = gpus_of(trial.roles, self.machine) if trial.method.continuous or trial.in_stages else {}
         for uuid, device in gpus.items():
             try:
                 nvidia.touch(uuid)
@@ -95,7 +95,7 @@ class Launcher:
             with Crew(trial, restart) as crew:
                 self._bring_up(crew, attempt, placing)
                 setup_s = max(crew.setup_s.values())
-                if shares is None and not trial.method.continuous and setup_s > trial.method.duration_s / 2:
+                if shares is None and counts_setup(trial) and setup_s > trial.method.duration_s / 2:
                     outcome.notes.append(
                         f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s asked for; "
                         "a longer --duration measures more"
@@ -165,11 +165,16 @@ def parent_on(kept: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def counts_setup(trial: Trial) -> bool:
+    """Return whether starting its workers is part of a trial's duration."""
+    return not trial.method.continuous and not trial.in_stages
+
+
 def shares_of(trial: Trial, *, setup_s: float) -> Shares:
     """Return the restarts and shares of a trial once it is known what starting its workers costs.
 
-    Counted and continuous calls have the whole of the duration: starting comes on top.
+    Counted and continuous calls, and stages, have the whole of the duration: starting comes on top.
     """
-    if trial.method.benchmark_runs is not None or trial.method.continuous:
+    if trial.method.benchmark_runs is not None or trial.method.continuous or trial.in_stages:
         return Shares(trial.restarts, trial.method.duration_s / trial.restarts)
     return share_out(trial.method.duration_s, trial.restarts, setup_s)

@@ -35,7 +35,7 @@ class Watch:
     @classmethod
     def over(cls, machine: Machine, trial: Trial) -> Watch:
         """Return a watch over the machine and the GPUs that a trial uses."""
-        used = {device.partition("/")[0] for device in trial.devices}
+        used = {device.partition("/")[0] for device in trial.used}
         gpus = tuple(gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used)
         return cls(trial.strangers, len(machine.cpus), gpus, nvidia if gpus else None)
 

@@ -21,6 +21,7 @@ from assay.worker.evidence import cpu_seconds, evidence, still_held
 from assay.worker.explain import explain
 from assay.worker.flow import Flow
 from assay.worker.pairs import Pairs
+from assay.worker.stages import Stages
 from assay.worker.timer import Timer
 from assay.worker.tracing import traced
 from assay.worker.tuning import tuned
@@ -47,7 +48,7 @@ class Worker:
         self._timer = Timer((), ())
         self._flow: Flow | None = None
         self._told: say.Prepare | None = None
-        self._pairs: Pairs | None = None
+        self._parts: Pairs | Stages | None = None
 
     def serve(self) -> None:
         """Answer messages until told to finish."""
@@ -76,9 +77,9 @@ class Worker:
         self._cores = tuple(sorted(os.sched_getaffinity(0)))
         self._told = message
         role, device = message.role, workplace(message)
-        if role.in_pairs:
-            self._pairs = Pairs(message, device)
-            self._line.send(say.Ready(facts=self._pairs.begin()))
+        if role.in_pairs or role.in_stages:
+            self._parts = Pairs(message, device) if role.in_pairs else Stages(message, device)
+            self._line.send(say.Ready(facts=self._parts.begin()))
             return
         self._prepared = tuple(subjects.prepare(s, device=device, seed=message.seed) for s in role.subjects)
         facts = tuple(subjects.facts(i, role.subjects[i], p) for i, p in enumerate(self._prepared))
@@ -107,9 +108,9 @@ class Worker:
             self._hold(message.duty, announce=False)
 
     def _taken(self, message: say.TakeBlock) -> tuple[Stretch, tuple[SubjectFacts, ...] | None]:
-        """Time a stretch; of pairs, what was found out about each on the way comes with it."""
-        if self._pairs is not None:
-            return self._pairs.take(message)
+        """Time a stretch; of pairs and stages, what was found out about each on the way comes with it."""
+        if self._parts is not None:
+            return self._parts.take(message)
         return (self._timer.take(message) if self._flow is None else self._flow.take(message)), None
 
     def _tune(self, message: say.Tune) -> None:

@@ -67,6 +67,8 @@ class TakeBlock(Value):
     warmup_runs: int | None = None
     precision: float | None = Field(default=None, description="Known so well, it may end before its time.")
     rounds: int | None = Field(default=None, description="Of each pair, where the subjects are in pairs.")
+    stage: int | None = Field(default=None, description="Which subject, where they are in stages.")
+    stage_calls: int = Field(default=1, description="Of a stage: at least so many calls.")
     start_at_ns: int | None = Field(default=None, description="Monotonic; every role starts then.")
     hold: bool = Field(default=False, description="Go on untimed afterwards, until released.")
     duty: float = Field(default=1.0, description="Of continuous calls: the share of the time they fill.")

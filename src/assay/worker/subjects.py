@@ -49,6 +49,8 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
         backend=ran.backend if ran else None,
         kernels=ran.kernels if ran else None,
         measured=None if measured is None else dict(measured),
+        placement=None if prepared.placement is None else dict(prepared.placement),
+        notes=prepared.notes,
     )
 
 
