@@ -1,16 +1,68 @@
-"""What ``assay energy run`` is told: backend, scenario, metrics, reporters, as its YAML names them."""
+"""What ``assay energy run`` is told: backend, scenario, metrics, reporters, as its YAML names them.
+
+Here is what each says for itself; what they must not say together is in ``rules``.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import BeforeValidator, Field, FiniteFloat, JsonValue, field_validator
 
 from assay.core.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DeviceMapName = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Mode = Literal["eager", "graphs"]
 ReporterType = Literal["csv", "json", "markdown", "html", "ai_energy_score"]
+
+RANDOM_PROMPTS = "random"
+MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B)")
+
+
+def several(said: object) -> list[Any]:
+    """Return a list of what is one value, a list already, or text with commas."""
+    if isinstance(said, str):
+        return [part for part in re.split(r"[,\s]+", said) if part]
+    return list(said) if isinstance(said, list | tuple) else [said]
+
+
+def _sizes(said: object) -> object:
+    sizes = several(said)
+    if not sizes or any(_whole(size) < 1 for size in sizes):
+        raise ValueError(f"must be a whole number from 1 on, or a list of such, and is {said!r}")
+    return _each_once(sizes)
+
+
+def _gpus(said: object) -> object:
+    if said is None:
+        return None
+    gpus = several(said)
+    if not gpus or any(_whole(gpu) < 0 for gpu in gpus):
+        raise ValueError(f"must be a GPU's number as nvidia-smi has it, or a list of such, and is {said!r}")
+    return _each_once(gpus)
+
+
+def _whole(said: object) -> int:
+    """Return a whole number that is at least 0, as number or text; -1: it is none."""
+    if isinstance(said, int) and not isinstance(said, bool):
+        return max(said, -1)
+    return int(said) if isinstance(said, str) and said.isdecimal() else -1
+
+
+def _each_once(said: Sequence[Any]) -> tuple[int, ...]:
+    numbers = [int(each) for each in said]
+    twice = next((number for number in numbers if numbers.count(number) > 1), None)
+    if twice is not None:
+        raise ValueError(f"has {twice} more than once")
+    return tuple(numbers)
+
+
+Sizes = Annotated[tuple[int, ...], BeforeValidator(_sizes)]
+Gpus = Annotated[tuple[int, ...] | None, BeforeValidator(_gpus)]
 
 
 class Backend(Value):
@@ -21,7 +73,7 @@ class Backend(Value):
     revision: str | None = None
     trust_remote_code: bool = False
     device: Literal["auto", "cuda", "cpu"] = Field(default="auto", description="auto: GPUs where there are any.")
-    device_ids: tuple[int, ...] | None = Field(
+    device_ids: Gpus = Field(
         default=None, description="GPUs by their NVML number; null: GPU 0 (pytorch), or none that is metered (openai)."
     )
     device_map: DeviceMapName | dict[str, int | str] = "auto"
@@ -31,74 +83,117 @@ class Backend(Value):
     torch_dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     attn_implementation: str | None = None
     tp_plan: Literal["auto"] | None = Field(default=None, description="auto: tensor parallel, one rank per GPU.")
+    tp_ranks: int | None = Field(default=None, ge=2, description="Of tp_plan without GPUs: processes that share it.")
     endpoint: str | None = Field(default=None, description="Of an OpenAI-compatible server: http://127.0.0.1:8000/v1.")
     api_key_env: str | None = Field(default=None, description="The variable that holds the server's key.")
-    request_timeout_s: float = Field(default=120.0, gt=0, description="Without a token for so long, a server stalls.")
+    request_timeout_s: FiniteFloat = Field(
+        default=120.0, gt=0, description="Without a token for so long, a server stalls."
+    )
 
-    @model_validator(mode="after")
-    def _a_server_has_an_address(self) -> Self:
-        if self.type == "openai" and not self.endpoint:
-            raise ValueError("backend.endpoint is missing: the address of the server, as http://127.0.0.1:8000/v1")
-        return self
+    @field_validator("device_map", mode="before")
+    @classmethod
+    def _a_name_or_all_of_it(cls, said: object) -> object:
+        if isinstance(said, dict):
+            for place in said.values():
+                if place != "cpu" and _whole(place) < 0:
+                    raise ValueError(f"places parts on a GPU by its number, or on cpu, and not on {place!r}")
+            return {str(part): place if place == "cpu" else _whole(place) for part, place in said.items()}
+        names = DeviceMapName.__args__  # type: ignore[attr-defined]
+        if said not in names:
+            raise ValueError(f"must be {', '.join(names)}, or map parts of the model to devices, and is {said!r}")
+        return said
+
+    @field_validator("max_memory", mode="before")
+    @classmethod
+    def _room_by_device(cls, said: object) -> object:
+        if said is None:
+            return None
+        if not isinstance(said, dict) or not said:
+            raise ValueError('must map GPU numbers or cpu to memory, as {0: "20GB", cpu: "64GB"}')
+        for device, room in said.items():
+            if device != "cpu" and _whole(device) < 0:
+                raise ValueError(f"names devices by GPU number, or cpu, and not {device!r}")
+            if _whole(room) < 1 and not (isinstance(room, str) and MEMORY.fullmatch(room)):
+                raise ValueError(f"gives {device} {room!r}: write bytes, or text as 20GB or 18GiB")
+        return {device if device == "cpu" else _whole(device): room for device, room in said.items()}
 
 
 class Scenario(Value):
     """What is asked of it: prompts, sizes, how often, how long."""
 
-    prompts: str = Field(default="random", description="random: seeded random token ids; or a file, or a data set.")
-    text_column_name: str = "text"
-    num_samples: int | None = Field(default=None, ge=1, description="Only so many of the prompts.")
-    truncation: bool = Field(
-        default=False, description="Cut prompts to the input length; else they are refused."
+    prompts: str = Field(
+        default=RANDOM_PROMPTS, min_length=1, description="random: seeded random token ids; or a file, or a data set."
     )
-    batch_sizes: tuple[int, ...] = Field(default=(1,), min_length=1)
-    input_tokens: tuple[int, ...] = Field(default=(512,), min_length=1)
-    output_tokens: tuple[int, ...] = Field(default=(128,), min_length=1)
-    concurrency: tuple[int, ...] = Field(default=(1,), min_length=1, description="Requests in flight, of a server.")
+    text_column_name: str = Field(default="text", min_length=1)
+    num_samples: int | None = Field(default=None, ge=1, description="Only so many of the prompts.")
+    truncation: bool = Field(default=False, description="Cut prompts to the input length; else they are refused.")
+    batch_sizes: Sizes = (1,)
+    input_tokens: Sizes = (512,)
+    output_tokens: Sizes = (128,)
+    concurrency: Sizes = Field(default=(1,), description="Requests in flight, of a server.")
     modes: tuple[Mode, ...] = Field(default=("eager",), min_length=1)
     compile: bool = Field(default=True, description="In graphs: the layers' kernels are fused by torch.compile first.")
     warmup: int = Field(default=1, ge=0, description="Calls before each stage is measured.")
     repeats: int = Field(default=3, ge=1, description="Processes started afresh: an interval rests on these.")
-    window_s: float | None = Field(default=None, gt=0, description="Measured per stage; null: as the sensor needs.")
+    window_s: FiniteFloat | None = Field(default=None, gt=0, description="Measured per stage; null: as is needed.")
     precision: float = Field(default=0.03, gt=0, lt=1, description="Wider intervals of J/token are measured longer.")
     generate_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
-    reasoning: bool | None = None
+    reasoning: bool | None = Field(default=None, description="True: the model is told to reason; false: it is not.")
     reasoning_params: dict[str, JsonValue] = Field(default_factory=dict)
     seed: int = 0
 
-    @field_validator("batch_sizes", "input_tokens", "output_tokens", "concurrency")
+    @field_validator("modes", mode="before")
     @classmethod
-    def _sizes_are_positive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if any(size < 1 for size in sizes) or len(set(sizes)) != len(sizes):
-            raise ValueError("sizes are at least 1, and each is given once")
-        return sizes
+    def _each_mode_once(cls, said: object) -> object:
+        modes = several(said)
+        twice = [mode for mode in modes if modes.count(mode) > 1]
+        if twice:
+            raise ValueError(f"has {twice[0]} more than once")
+        return modes
+
+    @property
+    def reasoning_settings(self) -> dict[str, JsonValue]:
+        """What the chat template of a model, or the request to a server, is told; empty: prompts go as they are."""
+        if self.reasoning is False:
+            return {}
+        return self.reasoning_params or ({"enable_thinking": True} if self.reasoning else {})
 
 
 class Metrics(Value):
     """What is metered beside the tokens."""
 
     enabled: bool = Field(default=True, description="False: times alone, and no energy.")
-    gpus: tuple[int, ...] | None = Field(
+    gpus: Gpus = Field(
         default=None, description="GPUs whose energy counts, where they are not backend.device_ids: a server's."
     )
-    carbon_g_per_kwh: float | None = Field(default=None, ge=0, description="Null: no carbon is told.")
-    country_iso_code: str | None = None
-    region: str | None = None
+    carbon_g_per_kwh: FiniteFloat | None = Field(default=None, ge=0, description="Null: no carbon is told.")
+    country_iso_code: str | None = Field(default=None, description="Told in results, beside the carbon.")
+    region: str | None = Field(default=None, description="Likewise.")
 
 
 class Reporter(Value):
     """A file that results are written to, beside the run folder's own."""
 
     type: ReporterType = "csv"
-    output_file: str
+    output_file: str = Field(min_length=1)
 
 
 class EnergyConfig(Value):
     """All of it; the file is looked at as a whole before anything is loaded."""
 
-    name: str | None = None
-    output_dir: str | None = None
+    name: str | None = Field(default=None, min_length=1)
+    output_dir: str | None = Field(default=None, min_length=1)
     backend: Backend
     scenario: Scenario = Field(default_factory=Scenario)
     metrics: Metrics = Field(default_factory=Metrics)
     reporter: tuple[Reporter, ...] = ()
+
+    @field_validator("reporter", mode="before")
+    @classmethod
+    def _one_or_several(cls, said: object) -> object:
+        return [said] if isinstance(said, dict) else said if said is not None else ()
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Every GPU that is named, to compute on or to be metered."""
+        return tuple(dict.fromkeys((*(self.backend.device_ids or ()), *(self.metrics.gpus or ()))))
