@@ -29,6 +29,7 @@ class Generation(Value):
     num_samples: int = Field(default=0, ge=0, description="0: all.")
     truncation: bool = False
     generate_kwargs: str = "{}"
+    reasoning: str = Field(default="{}", description="What a chat template or a request is told of it, as JSON.")
     revision: str = ""
     trust_remote_code: bool = False
     torch_dtype: str = "auto"
