@@ -82,6 +82,10 @@ class EnergyRow(Value):
     gpus: tuple[GpuStats, ...] = ()
     peak_power_w: float | None = Field(default=None, description="The most that all GPUs drew at one moment.")
     tokens: dict[str, int] = Field(default_factory=dict, description="Counted: input_tokens, output_tokens, requests.")
+    energy_j: Estimate | None = Field(
+        default=None, description="Of all GPUs while these were measured, all processes together; null: not told."
+    )
+    measured_s: float | None = Field(default=None, description="How long that was, all processes together.")
     placement: dict[str, str] | None = None
     notes: tuple[str, ...] = Field(default=(), description="Said in words: host-bound, unbalanced, cut short.")
     partial: bool = Field(default=False, description="Some of its processes or phases are missing.")
@@ -96,6 +100,7 @@ class EnergyResult(Value):
     model: str
     backend: str
     config: dict[str, str | float | int | bool | None] = Field(description="Flattened: backend_type, device_ids, …")
+    run: str | None = Field(default=None, description="The run folder's name.")
     gpu: str | None = Field(default=None, description="The GPUs' name, and how many.")
     started_at: str
     rows: tuple[EnergyRow, ...]
