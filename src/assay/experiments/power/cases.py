@@ -23,7 +23,7 @@ from assay.core.durable import read_json, read_yaml
 from assay.core.errors import BadInput, nearest
 from assay.core.units import parse_duration_s
 from assay.core.values import Params, Value
-from assay.experiments.power.case_lines import Lines
+from assay.experiments.file_lines import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from assay.core.errors import BadInput, nearest
 from assay.core.values import PROBLEMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -38,6 +38,10 @@ class Lines:
 
     def at(self, steps: Steps) -> str:
         """Return the file and the line of the deepest place on the way that the file has."""
+        return f"{self.path}, line {self.line(steps)}"
+
+    def line(self, steps: Steps) -> int:
+        """Return that line, from 1 on; what is merged from elsewhere has the line of what it is merged into."""
         from ruamel.yaml import YAML
         from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
@@ -45,11 +49,11 @@ class Lines:
             self._root = YAML(typ="rt", pure=True).load(self.path.read_text(encoding="utf-8-sig"))
         node, line = self._root, 0
         for step in steps:
-            if isinstance(node, CommentedMap) and step in node:
-                line, node = node.lc.key(step)[0], node[step]
+            if isinstance(node, CommentedMap) and (key := _key(node, step)) is not None:
+                line, node = (node.lc.data or {}).get(key, (line,))[0], node[key]
             elif isinstance(node, CommentedSeq) and isinstance(step, int) and step < len(node):
                 line, node = node.lc.item(step)[0], node[step]
-        return f"{self.path}, line {line + 1}"
+        return line + 1
 
     def complaint(self, error: ValidationError, keys_at: Callable[[Steps], tuple[str, ...]]) -> BadInput:
         """Return what is wrong first; a key that is not known before all else, with the nearest one that is."""
@@ -67,3 +71,8 @@ class Lines:
         else:
             said = f"{name} is {said.removeprefix('Value error, ')}"
         return BadInput(f"{self.at(steps)}: {said}{'' if said.endswith(('.', '?')) else '.'}")
+
+
+def _key(mapping: Mapping[Any, Any], step: int | str) -> Any:
+    """Return a key as a mapping has it, where numbers may have been read as text; null: it has none such."""
+    return next((key for key in mapping if key == step or str(key) == step), None)
