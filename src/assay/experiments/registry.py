@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "contention": "assay.experiments.contention:EXPERIMENT",
+    "energy": "assay.experiments.energy:EXPERIMENT",
     "gate": "assay.experiments.gate:EXPERIMENT",
     "matrix": "assay.experiments.matrix:EXPERIMENT",
     "power": "assay.experiments.power.characterize:EXPERIMENT",

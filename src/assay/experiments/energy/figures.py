@@ -1,0 +1,121 @@
+"""Every figure of a cell as an estimate: over its processes, and never narrower than the sensor allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.core.results import Estimate
+from assay.experiments.energy.latencies import GAPS, first_tokens, gap_windows, per_request_us
+from assay.experiments.energy.measures import measured
+from assay.experiments.energy.rows import FIGURES
+from assay.experiments.energy.seen import CellSeen
+from assay.stats.intervals import mean_interval, median_interval
+from assay.stats.metered import typical
+from assay.stats.quantiles import quantile_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.experiments.energy.phases import Place
+    from assay.experiments.energy.seen import Draws
+    from assay.experiments.energy.stages import Gathered, Seen
+
+ENERGY = {"prefill": "prefill_j_per_token", "decode": "decode_j_per_token", "whole": "j_per_output_token"}
+"""The joules of a token in each phase; of a server, those of whole requests."""
+
+Told = Estimate | str
+"""An estimate, or why there is none."""
+Ends = tuple[float, float] | None
+
+
+def cell_seen(
+    place_of: Sequence[Place], gathered: Gathered, *, ranks: int = 1, carbon_g_per_kwh: float | None = None
+) -> CellSeen:
+    """Return all that was seen of the cell of some places, one for each of its phases."""
+    cell = next(place.cell for place in place_of if place.cell is not None)
+    windows = {place.phase: tuple(s for s in gathered.seen if s.place == place) for place in place_of}
+    processes = {seen.process for each in windows.values() for seen in each}
+    idle = {s.process: s for s in gathered.seen if s.place.cell is None and s.process in processes}
+    why_not = {
+        **{missed.place.phase: missed.reason for missed in gathered.missed if missed.place.cell is None},
+        **{missed.place.phase: missed.reason for missed in gathered.missed if missed.place.cell == cell},
+    }
+    failed = next((record.reason for record in gathered.records if record.status != "ok" and record.reason), None)
+    told = {place.phase: why_not.get(place.phase) or failed for place in place_of}
+    reasons = {**why_not, **{phase: why for phase, why in told.items() if why is not None}}
+    return CellSeen(cell, windows, idle, reasons, ranks, carbon_g_per_kwh)
+
+
+def figures_of(seen: CellSeen) -> dict[str, Told]:
+    """Return every figure of a cell, or why it is not told."""
+    return {name: told(seen, name) for name in FIGURES}
+
+
+def told(seen: CellSeen, name: str) -> Told:
+    """Return one figure of a cell, or why it is not told."""
+    draws = measured(seen, name)
+    return draws if isinstance(draws, str) else over_processes(draws, FIGURES[name][0], _within(seen, name))
+
+
+def over_processes(draws: Draws, unit: str, within: tuple[Ends, int] = (None, 0)) -> Told:
+    """Return what one or more processes say; of one alone, with the interval ``within`` it where no sensor has one."""
+    if isinstance(draws, str):
+        return draws
+    found = typical(draws)
+    low, high, how = found.low, found.high, found.method
+    ends, n = within
+    if len(draws) == 1 and low is None and ends is not None:
+        low, high, how = *ends, "one process, over its calls"
+    return Estimate(
+        value=found.value,
+        low=low,
+        high=high,
+        unit=unit,
+        scope="run" if len(draws) > 1 else "process",
+        method=how,
+        n=max(n, len(draws)),
+    )
+
+
+def _within(seen: CellSeen, name: str) -> tuple[Ends, int]:
+    """Return the interval of a time within its first process, and how many samples there are in all."""
+    if name == "ttft_ms":
+        windows, quantity = first_tokens(seen), "first_token_us"
+        ends = median_interval(windows[0].samples(quantity)) if windows else None
+    elif name in GAPS:
+        windows, quantity = gap_windows(seen), "gap_us"
+        ends = quantile_interval(windows[0].samples(quantity), GAPS[name]) if windows else None
+    elif name == "tpot_ms":
+        windows, quantity = gap_windows(seen), "gap_us"
+        ends = _tpot_ends(windows[0]) if windows else None
+    elif name.endswith("tokens_per_s") or name == "requests_per_s":
+        phase = name.partition("_")[0]
+        of = seen.of("decode" if phase == "decode" else "prefill" if phase == "prefill" else "whole")
+        return (None, 0) if isinstance(of, str) else (_rate_ends(of[0], name), sum(each.stage.calls for each in of))
+    else:
+        return None, 0
+    scaled = None if ends is None else (ends[0] / 1e3, ends[1] / 1e3)
+    return scaled, sum(len(each.samples(quantity)) for each in windows)
+
+
+def _tpot_ends(window: Seen) -> Ends:
+    requests = per_request_us(window)
+    return median_interval(requests) if len(requests) > 1 else mean_interval(window.samples("gap_us"))
+
+
+def _rate_ends(window: Seen, name: str) -> Ends:
+    """Return the interval of a rate, from how calls of one window differ in what they made in their time."""
+    counted = window.samples("requests" if name == "requests_per_s" else _token(name))
+    times = window.samples("call_us")
+    if len(counted) != len(times) or not counted.sum():
+        return None
+    rate = float(counted.sum()) / window.window_s
+    strays = counted / counted.mean() - times / times.mean()
+    ends = mean_interval(np.asarray(strays, dtype=np.float64))
+    return None if ends is None else (rate * (1 + ends[0]), rate * (1 + ends[1]))
+
+
+def _token(name: str) -> str:
+    return "input_tokens" if name.startswith("prefill") else "output_tokens"

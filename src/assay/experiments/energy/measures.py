@@ -1,0 +1,214 @@
+"""What each process gave of each figure: pure arithmetic on windows, or in words why there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.experiments.energy.latencies import LATENCIES
+from assay.experiments.energy.seen import NOT_APART
+from assay.stats.metered import Draw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.core.results import Estimate
+    from assay.experiments.energy.seen import CellSeen, Draws
+    from assay.experiments.energy.stages import Seen
+    from assay.workloads.generation.params import Phase
+
+J_PER_WH = 3600.0
+NOT_SEEN_INTO = "a server's kernels and memory are not seen from outside"
+
+
+def measured(seen: CellSeen, figure: str) -> Draws:
+    """Return what each process gave of a figure, or why there is none."""
+    return FIGURE[figure](seen)
+
+
+def share_of(estimate: Estimate) -> float | None:
+    """Return how far a sensor may be off, as a share; null where it does not say."""
+    return estimate.relative_half_width
+
+
+def why_no_energy(windows: tuple[Seen, ...]) -> str:
+    """Say why windows have no energy: as the first of them says."""
+    note = next((seen.stage.energy_note for seen in windows if seen.stage.energy_note), None)
+    return (note or "no counter to read").removeprefix("not told: ")
+
+
+def _per_joule(phase: Phase, value: Callable[[Seen, float], float | None]) -> Callable[[CellSeen], Draws]:
+    """Return a figure that is made of the energy of each window of a phase."""
+
+    def draws(seen: CellSeen) -> Draws:
+        windows = seen.of(phase)
+        if isinstance(windows, str):
+            return windows
+        found = [
+            Draw(number, share_of(each.stage.energy))
+            for each in windows
+            if each.stage.energy is not None and (number := value(each, each.stage.energy.value)) is not None
+        ]
+        return found or (why_no_energy(windows) if not any(each.stage.energy for each in windows) else "no token came")
+
+    return draws
+
+
+def _per_second(phase: Phase, name: str) -> Callable[[CellSeen], Draws]:
+    """Return how many of something came in each second of a phase."""
+
+    def draws(seen: CellSeen) -> Draws:
+        windows = seen.of(phase)
+        if isinstance(windows, str):
+            return windows
+        found = [Draw(each.count(name) / each.window_s) for each in windows if each.count(name) > 0]
+        return found or "no token came"
+
+    return draws
+
+
+def _over(*names: str, scale: float = 1.0) -> Callable[[Seen, float], float | None]:
+    """Return energy over what was counted."""
+
+    def value(seen: Seen, joules: float) -> float | None:
+        count = seen.count(*names)
+        return scale * joules / count if count > 0 else None
+
+    return value
+
+
+def _carbon(seen: CellSeen) -> Draws:
+    if seen.carbon_g_per_kwh is None:
+        return "no carbon intensity was given (metrics.carbon_g_per_kwh)"
+    draws = measured(seen, "wh_per_1000_requests")
+    if isinstance(draws, str):
+        return draws
+    return [Draw(draw.value / 1000 * seen.carbon_g_per_kwh, draw.share) for draw in draws]
+
+
+def _idle_w(seen: CellSeen) -> Draws:
+    if not seen.idle:
+        return seen.why_not.get("idle", "idling was not measured")
+    told = [each for each in seen.idle.values() if each.stage.energy is not None]
+    found = [Draw(_watts(each), share_of(each.stage.energy)) for each in told if each.stage.energy is not None]
+    return found or why_no_energy(tuple(seen.idle.values()))
+
+
+def _watts(seen: Seen) -> float:
+    return seen.stage.energy.value / seen.window_s if seen.stage.energy is not None else 0.0
+
+
+def _idle_share(seen: CellSeen) -> Draws:
+    power, idle = measured(seen, "power_w"), _idle_w(seen)
+    if isinstance(power, str):
+        return power
+    if isinstance(idle, str):
+        return idle
+    usual_w = float(np.mean([draw.value for draw in idle]))
+    found = []
+    for each in seen.whole:
+        if each.stage.energy is None:
+            continue
+        own = seen.idle.get(each.process)
+        idle_w = _watts(own) if own is not None and own.stage.energy is not None else usual_w
+        found.append(Draw(idle_w / _watts(each), _both(share_of(each.stage.energy), idle[0].share)))
+    return found
+
+
+def _both(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else float(np.hypot(one, other))
+
+
+def _of_facts(phase: Phase, value: Callable[[Seen], float | None], why: str) -> Callable[[CellSeen], Draws]:
+    """Return a figure that is made of what the worker found out about a phase."""
+
+    def draws(seen: CellSeen) -> Draws:
+        windows = seen.of(phase)
+        if isinstance(windows, str):
+            return NOT_SEEN_INTO if windows == NOT_APART else windows
+        found = [Draw(number) for each in windows if (number := value(each)) is not None]
+        return found or why
+
+    return draws
+
+
+def _ratio(seen: Seen, above: str, below: str, times: float = 1.0) -> float | None:
+    first, second = seen.fact(above), seen.fact(below)
+    return None if first is None or not second else times * first / second
+
+
+def _bandwidth(seen: Seen) -> float | None:
+    batch = seen.place.cell.batch if seen.place.cell is not None else 1
+    steps_per_s = seen.count("output_tokens") / batch / seen.window_s
+    return _ratio(seen, "step_read_bytes", "memory_bytes_per_s", steps_per_s)
+
+
+def _compute(seen: Seen) -> float | None:
+    return _ratio(seen, "call_flop", "compute_flop_per_s", seen.stage.calls / seen.window_s)
+
+
+def _phases_share(seen: CellSeen) -> Draws:
+    """Return the energy of the phases apart over that of whole requests, process by process."""
+    windows = seen.of("whole")
+    if isinstance(windows, str):
+        return windows
+    if seen.is_server:
+        return NOT_APART
+    found = []
+    for whole in windows:
+        parts = [_of_process(seen, "prefill", whole), _of_process(seen, "decode", whole)]
+        requests, made = whole.count("requests"), whole.count("output_tokens")
+        energies = [each.stage.energy for each in (*parts, whole) if each is not None and each.stage.energy is not None]
+        if len(energies) < 3 or not requests or parts[0] is None or parts[1] is None:
+            continue
+        read_j = energies[0].value / max(1.0, parts[0].count("input_tokens")) * whole.count("input_tokens")
+        made_j = energies[1].value / max(1.0, parts[1].count("output_tokens")) * max(0.0, made - requests)
+        apart = read_j + made_j
+        shares = [share_of(energy) or 0.0 for energy in energies]
+        off = float(np.hypot(np.hypot(shares[0] * read_j, shares[1] * made_j) / apart, shares[2])) if apart else 0.0
+        found.append(Draw(apart / energies[2].value, off))
+    return found or "no process told the energy of both phases and of whole requests"
+
+
+def _of_process(seen: CellSeen, phase: Phase, like: Seen) -> Seen | None:
+    return next((each for each in seen.windows.get(phase, ()) if each.process == like.process), None)
+
+
+def _host(seen: CellSeen) -> Draws:
+    windows = seen.of("whole")
+    if isinstance(windows, str):
+        return windows
+    found = [
+        Draw(energy.value / each.count("output_tokens"), share_of(energy))
+        for each in windows
+        if (energy := each.host_energy) is not None and each.count("output_tokens") > 0
+    ]
+    note = next((each.stage.host_note for each in windows if each.stage.host_note), None)
+    return found or (note or "no counter to read").removeprefix("not told: ")
+
+
+FIGURE: dict[str, Callable[[CellSeen], Draws]] = {
+    "decode_j_per_token": _per_joule("decode", _over("output_tokens")),
+    "prefill_j_per_token": _per_joule("prefill", _over("input_tokens")),
+    "j_per_output_token": _per_joule("whole", _over("output_tokens")),
+    "j_per_total_token": _per_joule("whole", _over("input_tokens", "output_tokens")),
+    "j_per_request": _per_joule("whole", _over("requests")),
+    "wh_per_1000_requests": _per_joule("whole", _over("requests", scale=1000 / J_PER_WH)),
+    "carbon_g_per_1000_requests": _carbon,
+    "decode_tokens_per_s": _per_second("decode", "output_tokens"),
+    "prefill_tokens_per_s": _per_second("prefill", "input_tokens"),
+    "output_tokens_per_s": _per_second("whole", "output_tokens"),
+    "requests_per_s": _per_second("whole", "requests"),
+    **LATENCIES,
+    "tokens_per_s_per_w": _per_joule("whole", lambda seen, joules: seen.count("output_tokens") / joules),
+    "power_w": _per_joule("whole", lambda seen, joules: joules / seen.window_s),
+    "idle_w": _idle_w,
+    "idle_share": _idle_share,
+    "busy_share": _of_facts("decode", lambda seen: _ratio(seen, "busy_us", "untraced_us"), "no kernel was seen"),
+    "bandwidth_share": _of_facts("decode", _bandwidth, "how fast memory is was not found out"),
+    "compute_share": _of_facts("prefill", _compute, "how fast arithmetic is was not found out"),
+    "phases_share": _phases_share,
+    "host_j_per_output_token": _host,
+}
+"""How each figure is told of one process."""

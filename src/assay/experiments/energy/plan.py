@@ -1,0 +1,159 @@
+"""The blocks of the experiment: everything once in each process, then what is not known well enough, for longer.
+
+stages      every phase of every cell, one after another, in each of some fresh processes
+longer-1    phases whose joules are not known well enough, twice as long, in as many fresh processes
+longer-2    the same, four times as long
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.plan import Block, Method, Role, Trial
+from assay.experiments.energy.phases import IDLE, places_of, subjects_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.results import Record
+    from assay.experiments.energy.options import EnergyOptions
+    from assay.experiments.energy.phases import Place
+
+ROLE = "model"
+STAGES = "stages"
+LONGER = (2, 4)
+"""How many times as long each of the further blocks measures."""
+
+START_S = 60.0
+"""Until a process has imported what it needs and loaded a model, at the most."""
+IN_PLACE_S, COMPILED_S = 10.0, 120.0
+"""Until a phase can be called, at the most; the second where its layers are compiled first."""
+TOKEN_S = 0.15
+"""A token takes so long at the most, as far as can be foreseen: an eager loop waits for the host in every layer."""
+PREFILL_S = 3.0
+BESIDE_S = 2.0
+"""Of a trial: to look around before and after, to write it down."""
+LEAST_S = 5.0
+"""However small the budget: a process measures for so long."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A block of one trial, and what each of its subjects is."""
+
+    block: Block
+    places: tuple[Place, ...]
+
+    @property
+    def trial(self) -> Trial:
+        """The one that it has."""
+        return self.block.trials[0]
+
+
+def first(options: EnergyOptions) -> Planned:
+    """Return the block that measures everything."""
+    places = places_of(options.config)
+    cells = len({place.cell for place in places}) - 1
+    processes = f"{options.restarts} process{'' if options.restarts == 1 else 'es'}"
+    said = f"{cells} cell{'' if cells == 1 else 's'} in {len(places)} stages of {options.stage_s:g} s, {processes}"
+    left_s = process_s(options, places, options.stage_s) * options.restarts + BESIDE_S
+    if measures_longer(options):
+        left_s += sum(
+            process_s(options, places, times * options.stage_s) * options.restarts + BESIDE_S for times in LONGER
+        )
+    trial = _trial(options, STAGES, places, options.stage_s, spent_s=0.0)
+    return _planned(options, trial, places, said, left_s, spent_s=0.0)
+
+
+def longer(options: EnergyOptions, number: int, wanted: Sequence[Place], why: str, *, spent_s: float) -> Planned:
+    """Return the block that measures some places again, for longer; the first of them is 0."""
+    places = (IDLE, *wanted)
+    left_s = sum(
+        process_s(options, places, times * options.stage_s) * options.restarts + BESIDE_S for times in LONGER[number:]
+    )
+    trial = _trial(options, f"longer-{number + 1}", places, LONGER[number] * options.stage_s, spent_s=spent_s)
+    return _planned(options, trial, places, why, left_s, spent_s=spent_s)
+
+
+def measures_longer(options: EnergyOptions) -> bool:
+    """Return whether there are joules that a longer window would tell better."""
+    return options.monitored and bool(options.gpus)
+
+
+def _planned(
+    options: EnergyOptions, trial: Trial, places: tuple[Place, ...], why: str, left_s: float, *, spent_s: float
+) -> Planned:
+    left_s = min(left_s, _rest_s(options, spent_s))
+    return Planned(Block(name=trial.block, why=why, trials=(trial,), left_s=left_s), places)
+
+
+def _rest_s(options: EnergyOptions, spent_s: float) -> float:
+    """Return what the budget leaves, in seconds, but always enough to measure something."""
+    if options.budget_s is None:
+        return math.inf
+    return max(options.budget_s - spent_s, options.restarts * LEAST_S)
+
+
+def _trial(options: EnergyOptions, name: str, places: Sequence[Place], stage_s: float, *, spent_s: float) -> Trial:
+    """Return the trial of some places; its duration is the most that it may take, without starting."""
+    most_s = options.restarts * (process_s(options, places, stage_s) - START_S)
+    role = Role(
+        name=ROLE,
+        subjects=subjects_of(options, places),
+        ranks=options.ranks,
+        devices=options.devices,
+        metered=options.metered,
+        isolation=options.isolation,
+        in_stages=True,
+    )
+    return Trial(
+        block=name,
+        roles=(role,),
+        method=Method(
+            duration_s=min(most_s, _rest_s(options, spent_s)),
+            warmup_runs=options.config.scenario.warmup,
+            stage_s=stage_s,
+            stage_calls=options.stage_calls,
+            timeout_s=options.timeout_s,
+        ),
+        restarts=options.restarts,
+        strangers=options.strangers,
+        placed_with=options.devices,
+        cpu_groups=options.cpu_groups,
+        retakes=options.retakes,
+        seed=options.seed,
+    )
+
+
+def process_s(options: EnergyOptions, places: Sequence[Place], stage_s: float) -> float:
+    """Return at most how long one process takes, in seconds, as far as can be foreseen."""
+    return START_S + sum(_place_s(options, place, stage_s) for place in places)
+
+
+def _place_s(options: EnergyOptions, place: Place, stage_s: float) -> float:
+    """Return at most how long one stage takes: put in place, warmed up, and called until its time is up."""
+    if place.cell is None:
+        return stage_s + IN_PLACE_S
+    compiled = place.cell.mode == "graphs" and options.config.scenario.compile
+    call_s = PREFILL_S if place.phase == "prefill" else PREFILL_S + TOKEN_S * place.cell.output_tokens
+    warm_s = options.config.scenario.warmup * call_s
+    return (COMPILED_S if compiled else IN_PLACE_S) + warm_s + max(stage_s, options.stage_calls * call_s) + call_s
+
+
+def taken_s(records: Sequence[Record]) -> float:
+    """Return how long trials took, in seconds."""
+    return sum(record.window.end_ns - record.window.start_ns for record in records) / 1e9
+
+
+def expected_s(options: EnergyOptions, number: int, wanted: Sequence[Place], before: Sequence[Record]) -> float:
+    """Return about how long a further block takes, in seconds, from how long those before took."""
+    started_s = max((each.setup_s for record in before for each in record.evidence), default=START_S)
+    stages = [stage for record in before for stage in record.stages]
+    processes = {(record.trial, record.take, stage.restart) for record in before for stage in record.stages}
+    measured_s = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
+    beside_s = max(0.0, taken_s(before) - measured_s - len(processes) * started_s) / max(1, len(stages))
+    usual_s = measured_s / max(1, len(stages))
+    each_s = beside_s + max(usual_s, LONGER[number] * options.stage_s)
+    return options.restarts * (started_s + (1 + len(wanted)) * each_s) + BESIDE_S

@@ -1,0 +1,117 @@
+"""What to measure next: everything once, then what is not known well enough, while the budget lasts.
+
+The walk is made again from the first block each time, decided as it was then: the same records give the same steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.plan import Done
+from assay.experiments.energy import plan
+from assay.experiments.energy.figures import ENERGY, cell_seen, told
+from assay.experiments.energy.phases import Place, cells_of, phases_of
+from assay.experiments.energy.stages import gather
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.plan import Block
+    from assay.core.results import Record
+    from assay.experiments.energy.options import EnergyOptions
+    from assay.experiments.energy.plan import Planned
+    from assay.experiments.energy.rows import Cell
+    from assay.experiments.energy.seen import CellSeen
+    from assay.experiments.energy.stages import Gathered
+    from assay.store.records import Records
+
+TOO_SHORT = "too short"
+"""What a sensor's refusal says where a longer window would help."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How far a run has come: what was measured, each record with the places of its subjects, and what comes next."""
+
+    taken: tuple[tuple[Planned, Record], ...]
+    gathered: Gathered
+    next: Block | Done
+
+
+def walk(options: EnergyOptions, records: Records) -> Walk:
+    """Go through the blocks of a run from the first on, each decided as it was then, up to what comes next."""
+    by_trial = {record.trial: record for record in records}
+    taken: list[tuple[Planned, Record]] = []
+    while True:
+        gathered = gather([(each.places, record) for each, record in taken], records)
+        planned = _next(options, gathered)
+        if isinstance(planned, Done):
+            return Walk(tuple(taken), gathered, planned)
+        record = by_trial.get(planned.trial.id)
+        if record is None:
+            return Walk(tuple(taken), gathered, planned.block)
+        taken.append((planned, record))
+
+
+def _next(options: EnergyOptions, gathered: Gathered) -> Planned | Done:
+    before = gathered.records
+    if not before:
+        return plan.first(options)
+    last = before[-1]
+    if last.status != "ok":
+        return Done(why=f"nothing more can be measured: {last.reason}")
+    if not plan.measures_longer(options):
+        return Done(why="every stage was measured")
+    return _for_longer(options, gathered)
+
+
+def _for_longer(options: EnergyOptions, gathered: Gathered) -> Planned | Done:
+    """Return the next block that measures some phases for longer, or why there is none."""
+    before = gathered.records
+    wide = unsure(options, gathered)
+    precision = f"±{100 * options.config.scenario.precision:.3g} %"
+    if not wide:
+        return Done(why=f"the joules of every token are known to {precision}, or more time would not tell them")
+    number = len(before) - 1
+    names = f"{len(wide)} phase{'' if len(wide) == 1 else 's'}"
+    if number >= len(plan.LONGER):
+        return Done(why=f"{names} measured {plan.LONGER[-1]} times as long are not known to {precision} yet")
+    spent_s = plan.taken_s(before)
+    if options.budget_s is not None and spent_s + plan.expected_s(options, number, wide, before) > options.budget_s:
+        return Done(why=f"the budget of {options.budget_s:g} s leaves no room to measure {names} for longer")
+    why = f"{names} whose joules are not known to {precision}, {plan.LONGER[number]} times as long"
+    return plan.longer(options, number, wide, why, spent_s=spent_s)
+
+
+def unsure(options: EnergyOptions, gathered: Gathered) -> tuple[Place, ...]:
+    """Return the phases whose joules a longer window would tell better, in the order they are measured."""
+    found = []
+    for cell in cells_of(options.config):
+        seen = seen_of(options, gathered, cell)
+        found += [Place(cell, phase) for phase in phases_of(options.config) if _wants_longer(options, seen, phase)]
+    return tuple(found)
+
+
+def seen_of(options: EnergyOptions, gathered: Gathered, cell: Cell) -> CellSeen:
+    """Return all that was seen of a cell."""
+    places = [Place(cell, phase) for phase in phases_of(options.config)]
+    carbon = options.config.metrics.carbon_g_per_kwh
+    return cell_seen(places, gathered, ranks=options.ranks, carbon_g_per_kwh=carbon)
+
+
+def _wants_longer(options: EnergyOptions, seen: CellSeen, phase: str) -> bool:
+    """Return whether a window of a phase was too short for the sensor, or what is known of it is too wide."""
+    windows = [each for name, several in seen.windows.items() if name == phase for each in several]
+    if not windows:
+        return False
+    estimate = told(seen, ENERGY.get(phase, ENERGY["whole"]))
+    if isinstance(estimate, str):
+        return any(TOO_SHORT in (each.stage.energy_note or "") for each in windows)
+    half = estimate.relative_half_width
+    return half is None or half > options.config.scenario.precision
+
+
+def blocks_of(taken: Sequence[tuple[Planned, Record]]) -> dict[str, str]:
+    """Return what each trial is called: the name of its block."""
+    return {record.trial: each.block.name.replace("-", " ") for each, record in taken}
