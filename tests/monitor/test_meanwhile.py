@@ -41,11 +41,34 @@ def test_only_what_lies_in_the_timed_windows_counts() -> None:
         *(gpu(t / 10, power_instant_w=700.0 if 10 <= t <= 20 else 90.0, sm_mhz=1980) for t in range(40))
     ]
     seen = seen_in(lines, seconds((1.0, 2.0)))
-    assert seen.gpus[0].power_w == 700.0
+    assert seen.gpus[0].power_w == pytest.approx(700.0)
     assert (seen.gpus[0].sm_mhz_low, seen.gpus[0].sm_mhz_high) == (1980, 1980)
     assert seen.samples == 11
     assert seen.seen_s == 1.0
     assert seen.complaints == ()
+
+
+def test_means_are_over_time_where_ticks_were_missed_and_the_most_stands_beside() -> None:
+    lines: list[Line] = [
+        gpu(0.0, power_instant_w=100.0, utilisation_percent=0), gpu(0.1, power_instant_w=100.0, utilisation_percent=0),
+        gpu(0.2, power_instant_w=100.0), gpu(1.0, power_instant_w=500.0, utilisation_percent=90),
+    ]  # fmt: skip
+    (seen,) = seen_in(lines, seconds((0.0, 1.0))).gpus
+    assert seen.power_w == pytest.approx(0.2 * 100 + 0.8 * 300)
+    assert (seen.power_max_w, seen.utilisation_max_percent) == (500.0, 90.0)
+
+
+def test_the_peak_of_the_sum_is_of_one_moment_and_of_all_gpus() -> None:
+    def at(tick: int, number: int, power_w: float | None) -> GpuSample:
+        return gpu(tick / 10, power_instant_w=power_w).model_copy(update={"gpu": number})
+
+    powers = [(300.0, 100.0), (100.0, 300.0), (250.0, 200.0), (900.0, None)]
+    lines: list[Line] = [at(tick, number, both[number]) for tick, both in enumerate(powers) for number in (0, 1)]
+    head = header(gpus=2)
+    both = {0: "GPU-0", 1: "GPU-1"}
+    assert meanwhile([head, *lines], seconds((0.0, 1.0)), None, both).power_sum_max_w == 450.0
+    assert meanwhile([head, *lines], seconds((0.0, 0.15)), None, both).power_sum_max_w == 400.0
+    assert meanwhile([head, *lines], seconds((0.3, 1.0)), None, both).power_sum_max_w is None
 
 
 def test_counters_are_told_by_the_windows_and_not_over_the_gap_between_them() -> None:

@@ -237,6 +237,7 @@ class GpuSeen(Value):
     sm_mhz_high: float | None = None
     temperature_c: float | None = Field(default=None, description="The highest.")
     utilisation_percent: float | None = None
+    utilisation_max_percent: float | None = None
     memory_used_mib: float | None = Field(default=None, description="The most.")
     throttled_s: float | None = Field(default=None, description="Held back by power, heat or a brake.")
     throttle_share: dict[str, float] = Field(default_factory=dict)
@@ -263,6 +264,9 @@ class Meanwhile(Value):
     seen_s: float
     samples: int
     gpus: tuple[GpuSeen, ...] = ()
+    power_sum_max_w: float | None = Field(
+        default=None, description="The most that all of these GPUs drew at one moment; null: not all of them say."
+    )
     cpu_percent: float | None = Field(default=None, description="Of all CPUs' time: busy.")
     steal_percent: float | None = None
     context_switches_per_s: float | None = None

@@ -46,6 +46,13 @@ class Seen:
         n = sum(level.n for level in levels)
         return sum(level.mean * level.n for level in levels) / n if n else None
 
+    def over_time(self, quantity: str) -> float | None:
+        """Return the mean over time, right also where ticks were missed; of windows, by their samples."""
+        levels = self.levels(quantity)
+        n = sum(level.n for level in levels)
+        means = [level.mean if level.time_mean is None else level.time_mean for level in levels]
+        return sum(mean * level.n for mean, level in zip(means, levels, strict=True)) / n if n else None
+
     def least(self, quantity: str) -> float | None:
         """Return the lowest value; null where there is none."""
         return min((level.minimum for level in self.levels(quantity)), default=None)
@@ -93,6 +100,7 @@ def meanwhile(lines: Sequence[Line], timed: Sequence[Window], before: Window | N
         seen_s=seen_s,
         samples=sum(part.n for source in inside.values() for part in source.parts),
         gpus=seen,
+        power_sum_max_w=_peak_w(lines, timed, gpus),
         cpu_percent=host.mean("cpu_percent"),
         steal_percent=host.mean("steal_percent"),
         context_switches_per_s=host.per_s("context_switches"),
@@ -118,6 +126,17 @@ def _seen(lines: Sequence[Line], windows: Sequence[Window]) -> dict[str, Seen]:
     return {name: Seen(tuple(parts)) for name, parts in found.items()}
 
 
+def _peak_w(lines: Sequence[Line], windows: Sequence[Window], gpus: dict[int, str]) -> float | None:
+    """Return the most that GPUs drew together at one tick; one at which one of them says nothing does not count."""
+    ticks: dict[int, dict[int, float]] = {}
+    for line in lines:
+        if isinstance(line, GpuSample) and line.gpu in gpus and any(a <= line.t_ns <= b for a, b in windows):
+            power = next((value for name in POWERS if (value := getattr(line, name)) is not None), None)
+            if power is not None:
+                ticks.setdefault(line.tick, {})[line.gpu] = power
+    return max((sum(found.values()) for found in ticks.values() if len(found) == len(gpus)), default=None)
+
+
 def _next_look(lines: Sequence[Line], end_ns: int) -> list[Line]:
     """Return the first look at the host after a moment: what it tells is of the time since the look before."""
     later = (line for line in lines if isinstance(line, HostSample) and line.t_ns > end_ns)
@@ -137,18 +156,19 @@ def _gpu(number: int, uuid: str, seen: Seen, seen_s: float) -> GpuSeen:
     return GpuSeen(
         gpu=number,
         uuid=uuid,
-        power_w=seen.mean(power),
+        power_w=seen.over_time(power),
         power_max_w=seen.most(power),
         sm_mhz_low=seen.least("sm_mhz"),
         sm_mhz_high=seen.most("sm_mhz"),
         temperature_c=seen.most("temperature_c"),
-        utilisation_percent=seen.mean("utilisation_percent"),
+        utilisation_percent=seen.over_time("utilisation_percent"),
+        utilisation_max_percent=seen.most("utilisation_percent"),
         memory_used_mib=seen.most("memory_used_mib"),
         throttled_s=held * seen_s if any(part.n for part in seen.parts) else None,
         throttle_share=shares,
         pcie_mb_per_s=None if traffic is None else traffic / 1e6,
-        temperature_mean_c=seen.mean("temperature_c"),
-        sm_mhz_mean=seen.mean("sm_mhz"),
+        temperature_mean_c=seen.over_time("temperature_c"),
+        sm_mhz_mean=seen.over_time("sm_mhz"),
     )
 
 

@@ -57,7 +57,7 @@ class Seen:
     @property
     def host_energy(self) -> Estimate | None:
         """What processors and their memory spent meanwhile; null where it is not told."""
-        parts = [e for name, e in self.stage.host_energy.items() if "/" not in name or name.endswith("/dram")]
+        parts = [energy for name, energy in self.stage.host_energy.items() if name.startswith("package")]
         if not parts:
             return None
         value = math.fsum(part.value for part in parts)
