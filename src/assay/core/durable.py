@@ -262,16 +262,24 @@ def read_yaml(path: Path) -> JsonValue:
         BadInput: It cannot be read or is not YAML, or a key comes twice; the sentence names the file, the line and
             the column.
     """
+    return parse_yaml(_decode(_read_bytes(path), path), str(path))
+
+
+def parse_yaml(text: str, name: str) -> JsonValue:
+    """Return the same of a text; complaints begin with its name.
+
+    Raises:
+        BadInput: It is not YAML, or a key comes twice.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    text = _decode(_read_bytes(path), path)
     try:
         return _plain(YAML(typ="safe", pure=True).load(text))
     except YAMLError as error:
-        raise BadInput(f"{path}{yaml_complaint(error, text)}") from error
+        raise BadInput(f"{name}{yaml_complaint(error, text)}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{path} is not usable YAML: {error}.") from error
+        raise BadInput(f"{name} is not usable YAML: {error}.") from error
 
 
 def read_text(path: Path) -> str:

@@ -131,7 +131,7 @@ class Scenario(Value):
     input_tokens: Sizes = (512,)
     output_tokens: Sizes = (128,)
     concurrency: Sizes = Field(default=(1,), description="Requests in flight, of a server.")
-    modes: tuple[Mode, ...] = Field(default=("eager",), min_length=1)
+    modes: tuple[Mode, ...] = ("eager",)
     compile: bool = Field(default=True, description="In graphs: the layers' kernels are fused by torch.compile first.")
     warmup: int = Field(default=1, ge=0, description="Calls before each stage is measured.")
     repeats: int = Field(default=3, ge=1, description="Processes started afresh: an interval rests on these.")
@@ -147,8 +147,8 @@ class Scenario(Value):
     def _each_mode_once(cls, said: object) -> object:
         modes = several(said)
         twice = [mode for mode in modes if modes.count(mode) > 1]
-        if twice:
-            raise ValueError(f"has {twice[0]} more than once")
+        if twice or not modes:
+            raise ValueError(f"has {twice[0]} more than once" if twice else "holds nothing")
         return modes
 
     @property

@@ -1,0 +1,76 @@
+"""``--set backend.device_ids=[0,1]``: a place in the configuration, by names with dots, and its value, in YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.core.durable import parse_yaml
+from assay.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import JsonValue
+
+    from assay.experiments.file_lines import Steps
+
+
+@dataclass(frozen=True)
+class Override:
+    """One of them: the way to the place, the value, and how it was written."""
+
+    steps: Steps
+    value: JsonValue
+    text: str
+
+
+def parsed(texts: Sequence[str]) -> tuple[Override, ...]:
+    """Return overrides as they are written on a command line.
+
+    Raises:
+        BadInput: One has no ``=`` or no place, its value is not YAML, or a place is given twice.
+    """
+    found = tuple(map(_parsed, texts))
+    for each in found:
+        if [other.steps for other in found].count(each.steps) > 1:
+            raise BadInput(f"--set {_dotted(each.steps)} is given more than once.")
+    return found
+
+
+def _parsed(text: str) -> Override:
+    place, equals, value = text.partition("=")
+    parts = place.strip().split(".")
+    if not equals or not all(parts):
+        raise BadInput(f"--set {text!r} is not PLACE=VALUE, as --set backend.device_ids=[0,1].")
+    steps = tuple(int(part) if part.isdecimal() else part for part in parts)
+    return Override(steps, parse_yaml(value, f"--set {text}"), text)
+
+
+def applied(content: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
+    """Return a configuration with the overrides in their places; the one given is left as it is.
+
+    Raises:
+        BadInput: A way leads through what has no names.
+    """
+    for override in overrides:
+        content = _with(content, override.steps, override)
+    return content
+
+
+def _with(node: Any, steps: Steps, override: Override) -> Any:
+    if not steps:
+        return override.value
+    step, rest = steps[0], steps[1:]
+    if isinstance(node, list):
+        if not isinstance(step, int) or step >= len(node):
+            there = f"0 to {len(node) - 1}" if node else "none"
+            raise BadInput(f"--set {override.text}: there stands a list, and {step} is no place in it; it has {there}.")
+        return [_with(each, rest, override) if number == step else each for number, each in enumerate(node)]
+    if not isinstance(node, dict | None):
+        raise BadInput(f"--set {override.text}: before {step} stands the single value {node!r}, which holds no names.")
+    return {**(node or {}), str(step): _with((node or {}).get(str(step)), rest, override)}
+
+
+def _dotted(steps: Steps) -> str:
+    return ".".join(map(str, steps))

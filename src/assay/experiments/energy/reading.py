@@ -1,0 +1,143 @@
+"""The configuration of ``assay energy run``: read and looked at as a whole, before anything is loaded.
+
+    file (YAML or JSON) ─► older keys as ours ─► --set ─► each field ─► rules between them ─► files that it names
+
+Paths in the file are meant from its folder (``scenario.prompts``, a folder as ``backend.model``); those on the command
+line, and those that are written (``output_dir``, ``reporter.output_file``), from where the command is started.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from assay.core.durable import read_json, read_yaml
+from assay.core.errors import BadInput
+from assay.experiments.energy.complaints import Places, complaint, problems_of
+from assay.experiments.energy.config import RANDOM_PROMPTS, EnergyConfig
+from assay.experiments.energy.older import translated
+from assay.experiments.energy.overrides import applied, parsed
+from assay.experiments.energy.rules import contradictions, remarks
+from assay.experiments.file_lines import Lines
+from assay.workloads.generation.hub import local_folder
+from assay.workloads.generation.models import is_random
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from assay.experiments.file_lines import Steps
+
+STAND_IN, STAND_IN_ON_GPUS = "random:llama-tiny", "random:llama-1b"
+"""Models that are taken where none is named."""
+SECTIONS = ("backend", "scenario", "metrics")
+
+
+def read_config(
+    path: Path | None, sets: Sequence[str] = (), *, defaults: Mapping[str, Any] | None = None
+) -> tuple[EnergyConfig, tuple[str, ...]]:
+    """Return a configuration, and notes on what the user should know of how it was understood.
+
+    Args:
+        path: The file; null: there is none, and all is said by the rest.
+        sets: ``backend.device_ids=[0,1]`` and the like, which take the place of what the file says.
+        defaults: What holds where neither says anything, by sections.
+
+    Raises:
+        BadInput: It cannot be read, or does not make sense; all that does not is told, with its places.
+    """
+    overrides = parsed(sets)
+    content = _content(path)
+    file = translated(content)
+    both = translated(applied(file.content, overrides), wins=True)
+    moved = {**file.moved, **both.moved}
+    places = Places(None if path is None else Lines(path), overrides, moved)
+    notes = [*file.notes, *both.notes]
+    full = _filled(_without_nulls(both.content), defaults or {}, notes)
+    name = str(path) if path is not None else "What is said"
+    problems = [*file.problems, *both.problems]
+    try:
+        config = EnergyConfig.model_validate(full)
+    except ValidationError as error:
+        raise complaint([*problems, *problems_of(error)], places, name) from None
+    placed = _placed(config, places, path)
+    problems += [*contradictions(config), *_missing_files(config, placed)]
+    if problems:
+        raise complaint(problems, places, name)
+    return placed, (*notes, *remarks(config))
+
+
+def _content(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {"backend": {"type": "pytorch"}}
+    content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if content is None:
+        raise BadInput(f"{path} is empty: it must hold at least `backend`, who makes the tokens.")
+    if not isinstance(content, dict):
+        raise BadInput(f"{path} must map backend, scenario, metrics and reporter to what they are, and holds no names.")
+    return content
+
+
+def _without_nulls(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what says nothing: a section that is empty, a key with null."""
+    said = {key: value for key, value in content.items() if value is not None}
+    for section in SECTIONS:
+        if isinstance(said.get(section), dict):
+            said[section] = {key: value for key, value in said[section].items() if value is not None}
+    return said
+
+
+def _filled(content: dict[str, Any], defaults: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Fill in what is not said, and name a model where none is, with a note."""
+    for section, values in defaults.items():
+        said = content.get(section, {})
+        if isinstance(said, dict):
+            content[section] = {**values, **said}
+    backend = content.get("backend")
+    if isinstance(backend, dict) and backend.get("type") == "pytorch" and "model" not in backend:
+        on_gpus = backend.get("device") == "cuda" or "device_ids" in backend
+        model = STAND_IN_ON_GPUS if on_gpus else STAND_IN
+        content["backend"] = {**backend, "model": model}
+        notes.append(f"backend.model is not named, and {model} stands in: its shape, with random weights")
+    return content
+
+
+def _placed(config: EnergyConfig, places: Places, path: Path | None) -> EnergyConfig:
+    """Return the configuration with the files that it reads as they are named from here."""
+    backend, scenario = config.backend, config.scenario
+    folder = Path() if path is None else path.parent
+    prompts, model = scenario.prompts, backend.model
+    if prompts != RANDOM_PROMPTS:
+        prompts = _from_here(prompts, Path() if places.override(("scenario", "prompts")) is not None else folder)
+    if backend.type == "pytorch" and not is_random(model):
+        base = Path() if places.override(("backend", "model")) is not None else folder
+        if model.startswith((".", "/", "~")) or (base / model).is_dir():
+            model = f"{os.curdir}/{found}" if not (found := _from_here(model, base)).startswith((".", "/")) else found
+    return config.model_copy(
+        update={
+            "backend": backend.model_copy(update={"model": model}),
+            "scenario": scenario.model_copy(update={"prompts": prompts}),
+        }
+    )
+
+
+def _missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple[Steps, str]]:
+    prompts, model = placed.scenario.prompts, placed.backend.model
+    if prompts != RANDOM_PROMPTS and not Path(prompts).exists():
+        said = config.scenario.prompts
+        here = f"there is no file or folder {said}{'' if said == prompts else f' ({prompts})'}"
+        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
+        yield ("scenario", "prompts"), f"{here}, and nothing is downloaded; {instead}"
+    if config.backend.type == "pytorch" and not is_random(model):
+        try:
+            local_folder(model)
+        except BadInput as error:
+            yield ("backend", "model"), str(error)
+
+
+def _from_here(text: str, folder: Path) -> str:
+    """Return a path as it is written from the current folder."""
+    place = Path(text).expanduser()
+    return str(place) if place.is_absolute() else os.path.relpath(folder / place)

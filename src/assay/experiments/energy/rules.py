@@ -1,0 +1,167 @@
+"""What parts of a configuration must not say together, and what they say that has no effect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from assay.core.errors import BadInput
+from assay.experiments.energy.config import RANDOM_PROMPTS, Backend, Metrics, Scenario
+from assay.workloads.generation.models import is_random, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.experiments.energy.config import EnergyConfig
+    from assay.experiments.file_lines import Steps
+
+    Problem = tuple[Steps, str]
+
+OF_A_SERVER = ("api_key_env", "endpoint", "request_timeout_s")
+OF_THE_SERVER_ITSELF = (
+    "attn_implementation", "device", "device_map", "max_memory", "revision", "torch_dtype", "tp_plan", "tp_ranks",
+    "trust_remote_code",
+)  # fmt: skip
+COUNTED = ("max_length", "min_length", "max_tokens", "max_completion_tokens", "num_return_sequences", "n")
+"""Settings of a generation that would change how much of it there is."""
+
+
+def contradictions(config: EnergyConfig) -> Iterator[Problem]:
+    """Give the place and the sentence of everything that cannot be together."""
+    backend, scenario = config.backend, config.scenario
+    yield from _served(config) if backend.type == "openai" else _computed_here(config)
+    if not scenario.compile and "graphs" not in scenario.modes:
+        yield ("scenario", "compile"), "compile is about graphs, and modes has none"
+    for name in COUNTED:
+        if name in scenario.generate_kwargs:
+            yield ("scenario", "generate_kwargs"), f"{name} cannot be set: output_tokens says how long answers are"
+    files = [reporter.output_file for reporter in config.reporter]
+    for number, file in enumerate(files):
+        if file in files[:number]:
+            yield ("reporter", number, "output_file"), f"{file} is written by two reporters"
+
+
+def _served(config: EnergyConfig) -> Iterator[Problem]:
+    backend, scenario = config.backend, config.scenario
+    if backend.endpoint is None:
+        yield ("backend", "endpoint"), "endpoint is missing: the server's address, as http://127.0.0.1:8000/v1"
+    elif not _is_address(backend.endpoint):
+        yield ("backend", "endpoint"), f"{backend.endpoint!r} is no address, as http://127.0.0.1:8000/v1"
+    for name in OF_THE_SERVER_ITSELF:
+        if getattr(backend, name) != _default(Backend, name):
+            yield ("backend", name), f"{name} is decided where the server is started, and is not for type openai"
+    if scenario.batch_sizes != (1,):
+        yield ("scenario", "batch_sizes"), "a server batches by itself: use concurrency"
+    for name in ("modes", "compile"):
+        if getattr(scenario, name) != _default(Scenario, name):
+            yield ("scenario", name), f"{name} is about a model of type pytorch; a server decodes as it was started to"
+    if None not in (config.metrics.gpus, backend.device_ids) and config.metrics.gpus != backend.device_ids:
+        yield ("metrics", "gpus"), "metrics.gpus and backend.device_ids both say which GPUs the server has, and differ"
+
+
+def _computed_here(config: EnergyConfig) -> Iterator[Problem]:
+    backend, scenario = config.backend, config.scenario
+    for name in OF_A_SERVER:
+        if getattr(backend, name) != _default(Backend, name):
+            yield ("backend", name), f"{name} is about a server, and type is pytorch; a server is type openai"
+    if scenario.concurrency != (1,):
+        yield ("scenario", "concurrency"), "requests at once are for a server, type openai; here there are batch_sizes"
+    if scenario.reasoning_settings and scenario.prompts == RANDOM_PROMPTS:
+        place = "reasoning_params" if scenario.reasoning_params else "reasoning"
+        yield ("scenario", place), f"{place} changes how prompts are written, and random ones are not: name a file"
+    yield from _devices(config)
+    yield from _tensor_parallel(backend)
+    if is_random(backend.model):
+        yield from _random_model(backend, scenario)
+
+
+def _devices(config: EnergyConfig) -> Iterator[Problem]:
+    backend, metrics = config.backend, config.metrics
+    if backend.device == "cpu":
+        if backend.device_ids is not None:
+            where = "GPUs that are only metered are metrics.gpus"
+            yield ("backend", "device_ids"), f"device_ids are GPUs to compute on, and device is cpu; {where}"
+        for name in ("device_map", "max_memory"):
+            if getattr(backend, name) != _default(Backend, name):
+                yield ("backend", name), f"{name} parts a model over GPUs, and device is cpu"
+        return
+    if metrics.gpus not in (None, backend.device_ids):
+        counted = "energy is counted on the GPUs that compute, backend.device_ids"
+        yield ("metrics", "gpus"), f"{counted}; metrics.gpus is for a server's, or with device cpu"
+    ids = backend.device_ids or (0,)
+    mapped = backend.device_map.items() if isinstance(backend.device_map, dict) else ()
+    for part, gpu in mapped:
+        if isinstance(gpu, int) and gpu not in ids:
+            there = _listed(ids)
+            yield ("backend", "device_map", part), f"device_map has {part!r} on GPU {gpu}, and device_ids are {there}"
+    for gpu in backend.max_memory or ():
+        if isinstance(gpu, int) and gpu not in ids:
+            yield ("backend", "max_memory", str(gpu)), f"max_memory has GPU {gpu}, and device_ids are {_listed(ids)}"
+
+
+def _tensor_parallel(backend: Backend) -> Iterator[Problem]:
+    if backend.tp_plan is None:
+        if backend.tp_ranks is not None:
+            yield ("backend", "tp_ranks"), "tp_ranks are those of a tp_plan, and there is none: tp_plan: auto"
+        return
+    if backend.device == "cpu":
+        if backend.tp_ranks is None:
+            yield ("backend", "tp_plan"), "tp_plan on a CPU needs tp_ranks, as tp_ranks: 2"
+    elif backend.tp_ranks is not None:
+        yield ("backend", "tp_ranks"), "tp_ranks are for device cpu; on GPUs every one of device_ids is a rank"
+    elif len(backend.device_ids or ()) < 2:
+        yield ("backend", "tp_plan"), "tp_plan parts each layer over GPUs, and needs device_ids with at least two"
+    for name in ("device_map", "max_memory"):
+        if getattr(backend, name) != _default(Backend, name):
+            yield ("backend", name), f"{name} places whole layers, and tp_plan parts each of them: keep one"
+
+
+def _random_model(backend: Backend, scenario: Scenario) -> Iterator[Problem]:
+    try:
+        context = shape_of(backend.model).context
+    except BadInput as error:
+        yield ("backend", "model"), str(error)
+        return
+    for name in ("revision", "trust_remote_code"):
+        if getattr(backend, name) != _default(Backend, name):
+            yield ("backend", name), f"{name} is about a model of a hub or a folder, and {backend.model} is neither"
+    if scenario.prompts != RANDOM_PROMPTS:
+        yield ("scenario", "prompts"), f"{backend.model} has no tokenizer and reads no text: leave prompts random"
+    most = max(scenario.input_tokens) + max(scenario.output_tokens)
+    if most > context:
+        long = f"{max(scenario.input_tokens)} tokens in and {max(scenario.output_tokens)} out are {most}"
+        yield ("scenario", "input_tokens"), f"{long}, and the context of {backend.model} is {context}"
+
+
+def remarks(config: EnergyConfig) -> Iterator[str]:
+    """Give a sentence for everything that is said and has no effect here."""
+    scenario, metrics = config.scenario, config.metrics
+    if (metrics.country_iso_code or metrics.region) and metrics.carbon_g_per_kwh is None:
+        place = " ".join(filter(None, (metrics.country_iso_code, metrics.region)))
+        yield f"no carbon is told: that of {place} is not guessed, and metrics.carbon_g_per_kwh gives it in g/kWh"
+    if not metrics.enabled:
+        said = [name for name in ("gpus", "carbon_g_per_kwh") if getattr(metrics, name) != _default(Metrics, name)]
+        without = f": {' and '.join(said)} say{'s' if len(said) == 1 else ''} nothing" if said else ""
+        yield f"metrics.enabled is false, so that times are measured and no energy{without}"
+    if scenario.reasoning is False and scenario.reasoning_params:
+        yield "scenario.reasoning is false, so that reasoning_params are left out"
+    names = ("text_column_name", "truncation")
+    said = [name for name in names if getattr(scenario, name) != _default(Scenario, name)]
+    if scenario.prompts == RANDOM_PROMPTS and said:
+        yield f"scenario.prompts are random tokens, as many as asked for, to which {' and '.join(said)} cannot apply"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _default(model: type[Any], name: str) -> Any:
+    return model.model_fields[name].get_default(call_default_factory=True)
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
