@@ -85,7 +85,7 @@ def test_a_configuration_is_read_with_all_it_says(tmp_path: Path) -> None:
         (f"{PYTORCH}reporter:\n- {{output_file: a}}\n- {{output_file: a}}\n", "line 4: a is written by two reporters"),
         ("backend: {type: pytorch, model: m, device_ids: [true]}\n", "device_ids must be a GPU's number"),
         ("backend: {type: pytorch, model: m, device_map: best}\n", "device_map must be auto, balanced"),
-        ("backend: {type: pytorch, model: m, device_map: {a: gpu}}\n", "by its number, or on cpu, and not on 'gpu'"),
+        ("backend: {type: pytorch, model: m, device_map: {a: gpu}}\n", "by their numbers, cpu or disk, and not 'gpu'"),
         ("backend: {type: pytorch, model: m, max_memory: 20GB}\n", "max_memory must map GPU numbers or cpu"),
         ("backend: {type: pytorch, model: m, max_memory: {0: many}}\n", "write bytes, or text as 20GB or 18GiB"),
         ("backend: {type: pytorch, model: 'random:llama-tny'}\n", "no random model 'llama-tny'. Did you mean llama-t"),
@@ -94,10 +94,12 @@ def test_a_configuration_is_read_with_all_it_says(tmp_path: Path) -> None:
             f"{PYTORCH}scenario: {{input_tokens: 2000, output_tokens: 200}}\n",
             "context of random:llama-tiny is 2048",
         ),
+        (f"{PYTORCH}scenario: {{prompts: empty.txt}}\n", "line 2: The prompt file"),
         (f"{SERVER}scenario: {{prompts: org/texts}}\n", "line 2: there is no file or folder org/texts"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_a_sentence_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
     sentence = refused(tmp_path, text)
     assert said in sentence
     assert sentence.count("\n") == 0
@@ -138,9 +140,9 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
             "backend: {type: pytorch, model: m, device_ids: [0]}\nmetrics: {gpus: [1]}\n",
             "counted on the GPUs th",
         ),
-        ("backend: {type: pytorch, model: m}\nscenario: {reasoning: true}\n", "random ones are not: name a file"),
+        ("backend: {type: pytorch, model: m}\nscenario: {reasoning: true}\n", "it needs a file of prompts"),
         (f"{PYTORCH}scenario: {{compile: false}}\n", "compile is about graphs"),
-        (f"{PYTORCH}scenario: {{generate_kwargs: {{max_length: 9}}}}\n", "output_tokens says how long answers are"),
+        (f"{PYTORCH}scenario: {{generate_kwargs: {{max_length: 9}}}}\n", "length of an answer is scenario.out"),
     ],
 )
 def test_what_cannot_be_together_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -6,11 +6,13 @@ Here is what each says for itself; what they must not say together is in ``rules
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, FiniteFloat, JsonValue, field_validator
 
+from assay.core.errors import BadInput
 from assay.core.values import Value
+from assay.workloads.generation.limits import ELSEWHERE, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +21,8 @@ DeviceMapName = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Mode = Literal["eager", "graphs"]
 ReporterType = Literal["csv", "json", "markdown", "html", "ai_energy_score"]
 
+DEVICE_MAPS: tuple[str, ...] = get_args(DeviceMapName)
 RANDOM_PROMPTS = "random"
-MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B)")
 
 
 def several(said: object) -> list[Any]:
@@ -51,6 +53,14 @@ def _whole(said: object) -> int:
     if isinstance(said, int) and not isinstance(said, bool):
         return max(said, -1)
     return int(said) if isinstance(said, str) and said.isdecimal() else -1
+
+
+def _place(said: object) -> int | str | None:
+    """Return a GPU's number, ``cpu`` or ``disk``; null: it is none of them."""
+    if said in ELSEWHERE:
+        return str(said)
+    number = _whole(said.removeprefix("cuda:") if isinstance(said, str) else said)
+    return number if number >= 0 else None
 
 
 def _each_once(said: Sequence[Any]) -> tuple[int, ...]:
@@ -94,13 +104,15 @@ class Backend(Value):
     @classmethod
     def _a_name_or_all_of_it(cls, said: object) -> object:
         if isinstance(said, dict):
-            for place in said.values():
-                if place != "cpu" and _whole(place) < 0:
-                    raise ValueError(f"places parts on a GPU by its number, or on cpu, and not on {place!r}")
-            return {str(part): place if place == "cpu" else _whole(place) for part, place in said.items()}
-        names = DeviceMapName.__args__  # type: ignore[attr-defined]
-        if said not in names:
-            raise ValueError(f"must be {', '.join(names)}, or map parts of the model to devices, and is {said!r}")
+            places = {str(part): _place(place) for part, place in said.items()}
+            strange = [said[part] for part, place in places.items() if place is None]
+            if strange or not places:
+                raise ValueError(
+                    f"places parts on GPUs by their numbers, cpu or disk, and not {(strange or [said])[0]!r}"
+                )
+            return places
+        if said not in DEVICE_MAPS:
+            raise ValueError(f"must be {', '.join(DEVICE_MAPS)}, or map parts of the model to devices, and is {said!r}")
         return said
 
     @field_validator("max_memory", mode="before")
@@ -111,11 +123,13 @@ class Backend(Value):
         if not isinstance(said, dict) or not said:
             raise ValueError('must map GPU numbers or cpu to memory, as {0: "20GB", cpu: "64GB"}')
         for device, room in said.items():
-            if device != "cpu" and _whole(device) < 0:
-                raise ValueError(f"names devices by GPU number, or cpu, and not {device!r}")
-            if _whole(room) < 1 and not (isinstance(room, str) and MEMORY.fullmatch(room)):
-                raise ValueError(f"gives {device} {room!r}: write bytes, or text as 20GB or 18GiB")
-        return {device if device == "cpu" else _whole(device): room for device, room in said.items()}
+            if _place(device) is None:
+                raise ValueError(f"names devices by GPU number, cpu or disk, and not {device!r}")
+            try:
+                bytes_of(room)
+            except BadInput:
+                raise ValueError(f"gives {device} {room!r}: write bytes, or text as 20GB or 18GiB") from None
+        return {_place(device): room for device, room in said.items()}
 
 
 class Scenario(Value):

@@ -24,6 +24,7 @@ from assay.experiments.energy.rules import contradictions, remarks
 from assay.experiments.file_lines import Lines
 from assay.workloads.generation.hub import local_folder
 from assay.workloads.generation.models import is_random
+from assay.workloads.generation.prompts import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,16 +126,25 @@ def _placed(config: EnergyConfig, places: Places, path: Path | None) -> EnergyCo
 
 def _missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple[Steps, str]]:
     prompts, model = placed.scenario.prompts, placed.backend.model
-    if prompts != RANDOM_PROMPTS and not Path(prompts).exists():
-        said = config.scenario.prompts
-        here = f"there is no file or folder {said}{'' if said == prompts else f' ({prompts})'}"
-        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
-        yield ("scenario", "prompts"), f"{here}, and nothing is downloaded; {instead}"
+    if prompts != RANDOM_PROMPTS:
+        try:
+            _look_at(config.scenario.prompts, prompts, config.scenario.text_column_name)
+        except BadInput as error:
+            yield ("scenario", "prompts"), str(error)
     if config.backend.type == "pytorch" and not is_random(model):
         try:
             local_folder(model)
         except BadInput as error:
             yield ("backend", "model"), str(error)
+
+
+def _look_at(said: str, prompts: str, column: str) -> None:
+    """Make sure that prompts are there, and that the first of them can be read."""
+    if not Path(prompts).exists():
+        here = f"there is no file or folder {said}{'' if said == prompts else f' ({prompts})'}"
+        instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
+        raise BadInput(f"{here}, and nothing is downloaded; {instead}.")
+    read(prompts, column, 1)
 
 
 def _from_here(text: str, folder: Path) -> str:

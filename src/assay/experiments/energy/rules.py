@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from assay.core.errors import BadInput
 from assay.experiments.energy.config import RANDOM_PROMPTS, Backend, Metrics, Scenario
+from assay.workloads.generation.form import Form
 from assay.workloads.generation.models import is_random, shape_of
+from assay.workloads.generation.settings import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +25,6 @@ OF_THE_SERVER_ITSELF = (
     "attn_implementation", "device", "device_map", "max_memory", "revision", "torch_dtype", "tp_plan", "tp_ranks",
     "trust_remote_code",
 )  # fmt: skip
-COUNTED = ("max_length", "min_length", "max_tokens", "max_completion_tokens", "num_return_sequences", "n")
-"""Settings of a generation that would change how much of it there is."""
 
 
 def contradictions(config: EnergyConfig) -> Iterator[Problem]:
@@ -32,13 +33,24 @@ def contradictions(config: EnergyConfig) -> Iterator[Problem]:
     yield from _served(config) if backend.type == "openai" else _computed_here(config)
     if not scenario.compile and "graphs" not in scenario.modes:
         yield ("scenario", "compile"), "compile is about graphs, and modes has none"
-    for name in COUNTED:
-        if name in scenario.generate_kwargs:
-            yield ("scenario", "generate_kwargs"), f"{name} cannot be set: output_tokens says how long answers are"
+    try:
+        _settings(config)
+    except BadInput as error:
+        yield ("scenario", "generate_kwargs"), str(error)
     files = [reporter.output_file for reporter in config.reporter]
     for number, file in enumerate(files):
         if file in files[:number]:
             yield ("reporter", number, "output_file"), f"{file} is written by two reporters"
+
+
+def _settings(config: EnergyConfig) -> None:
+    """Make sure that settings of a generation are not those that the rest of the scenario decides."""
+    settings = config.scenario.generate_kwargs
+    if config.backend.type == "openai":
+        for tokens in config.scenario.output_tokens:
+            Form.of(config.backend.model, settings, tokens)
+    else:
+        parsed(json.dumps(settings))
 
 
 def _served(config: EnergyConfig) -> Iterator[Problem]:
@@ -66,9 +78,10 @@ def _computed_here(config: EnergyConfig) -> Iterator[Problem]:
             yield ("backend", name), f"{name} is about a server, and type is pytorch; a server is type openai"
     if scenario.concurrency != (1,):
         yield ("scenario", "concurrency"), "requests at once are for a server, type openai; here there are batch_sizes"
-    if scenario.reasoning_settings and scenario.prompts == RANDOM_PROMPTS:
+    if scenario.reasoning_settings and (scenario.prompts == RANDOM_PROMPTS or is_random(backend.model)):
         place = "reasoning_params" if scenario.reasoning_params else "reasoning"
-        yield ("scenario", place), f"{place} changes how prompts are written, and random ones are not: name a file"
+        needs = "a file of prompts, and a model with a chat template"
+        yield ("scenario", place), f"{place} is told where prompts are written for a model: it needs {needs}"
     yield from _devices(config)
     yield from _tensor_parallel(backend)
     if is_random(backend.model):
@@ -125,10 +138,8 @@ def _random_model(backend: Backend, scenario: Scenario) -> Iterator[Problem]:
     for name in ("revision", "trust_remote_code"):
         if getattr(backend, name) != _default(Backend, name):
             yield ("backend", name), f"{name} is about a model of a hub or a folder, and {backend.model} is neither"
-    if scenario.prompts != RANDOM_PROMPTS:
-        yield ("scenario", "prompts"), f"{backend.model} has no tokenizer and reads no text: leave prompts random"
     most = max(scenario.input_tokens) + max(scenario.output_tokens)
-    if most > context:
+    if most > context and scenario.prompts == RANDOM_PROMPTS:
         long = f"{max(scenario.input_tokens)} tokens in and {max(scenario.output_tokens)} out are {most}"
         yield ("scenario", "input_tokens"), f"{long}, and the context of {backend.model} is {context}"
 
@@ -145,7 +156,7 @@ def remarks(config: EnergyConfig) -> Iterator[str]:
         yield f"metrics.enabled is false, so that times are measured and no energy{without}"
     if scenario.reasoning is False and scenario.reasoning_params:
         yield "scenario.reasoning is false, so that reasoning_params are left out"
-    names = ("text_column_name", "truncation")
+    names = ("text_column_name", "num_samples", "truncation")
     said = [name for name in names if getattr(scenario, name) != _default(Scenario, name)]
     if scenario.prompts == RANDOM_PROMPTS and said:
         yield f"scenario.prompts are random tokens, as many as asked for, to which {' and '.join(said)} cannot apply"
