@@ -39,6 +39,7 @@ class EnergyOptions(Value):
     stage_s: float = Field(gt=0, description="Each phase of each cell is measured for so long at least.")
     stage_why: str = ""
     stage_calls: int = Field(default=1, ge=1)
+    longer: bool = Field(default=True, description="What is not known well enough is measured again, for longer.")
     budget_s: float | None = Field(default=None, gt=0, description="No block begins that would not fit any more.")
     timeout_s: float = Field(default=TIMEOUT_S, gt=0)
     retakes: int = Field(default=0, ge=0)
@@ -72,6 +73,7 @@ def options_of(
     machine: Machine,
     *,
     isolation: Isolation | None = None,
+    longer: bool = True,
     budget_s: float | None = None,
     timeout_s: float = TIMEOUT_S,
     retakes: int = 0,
@@ -87,6 +89,7 @@ def options_of(
         config: As it was read.
         machine: Where it will run.
         isolation: Null: a GPU's worker sees its GPUs only, a CPU's is left as it is.
+        longer: Measure again, for longer, what is not known well enough.
         budget_s: Of the whole run; null: as long as it takes.
         timeout_s: For a worker to answer.
         retakes: A disturbed trial is measured again at most so often.
@@ -124,6 +127,7 @@ def options_of(
         stage_s=stage_s,
         stage_why=why,
         stage_calls=stage_calls,
+        longer=longer,
         budget_s=budget_s,
         timeout_s=timeout_s,
         retakes=retakes,

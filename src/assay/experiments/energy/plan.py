@@ -79,7 +79,7 @@ def longer(options: EnergyOptions, number: int, wanted: Sequence[Place], why: st
 
 def measures_longer(options: EnergyOptions) -> bool:
     """Return whether there are joules that a longer window would tell better."""
-    return options.monitored and bool(options.gpus)
+    return options.longer and options.monitored and bool(options.gpus)
 
 
 def _planned(
