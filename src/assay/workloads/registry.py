@@ -34,6 +34,8 @@ BUILT_IN = {
     "gemm@numpy": "assay.workloads.gemm_numpy:WORKLOAD",
     "gemm@torch": "assay.workloads.gemm_torch:WORKLOAD",
     "gemm@triton": "assay.workloads.gemm_triton:WORKLOAD",
+    "generate@openai": "assay.workloads.generate_openai:WORKLOAD",
+    "generate@pytorch": "assay.workloads.generate_pytorch:WORKLOAD",
     "hgemm@torch": "assay.workloads.square_gemm_torch:HGEMM",
     "idle@python": "assay.workloads.idle_python:WORKLOAD",
     "layer_norm@torch": "assay.workloads.layer_norm_torch:WORKLOAD",

@@ -1,0 +1,155 @@
+"""What arrived, and when: tokens of answers that are still coming, counted as they come.
+
+A server tells how many tokens an answer had only at its end, and may send several at once. So each chunk counts, when
+it comes, for as many tokens as chunks had in the answers before it (one, unless the server showed otherwise), and at an
+answer's end what was counted for it is set right by the server's own count. Over a steady load nothing is lost or
+counted twice. A prompt counts when its first token is there, in the same way.
+
+     begun        first token                          end
+       │ ……………………… │ ……… │ ……… │ ……… │ ………… │ ……… │ [DONE]
+       ├ first_token_us ┤ gap_us
+       ├──────────────── request_us ────────────────────┤
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assay.workloads.base import StageExtras
+    from assay.workloads.generation.server.stream import Chunk, Usage
+
+
+@dataclass
+class Arrivals:
+    """What came within a while; ``requests`` are those that ended in it."""
+
+    output_tokens: float = 0.0
+    input_tokens: float | None = None
+    requests: int = 0
+    short_requests: int = 0
+    errors: int = 0
+    first_token_us: list[float] = field(default_factory=list)
+    gap_us: list[float] = field(default_factory=list)
+    request_us: list[float] = field(default_factory=list)
+    tpot_us: list[float] = field(default_factory=list)
+
+    def extras(self) -> StageExtras:
+        """Return it as what a call reports; input tokens are left out where the server does not count them."""
+        told: dict[str, float | list[float]] = {
+            "output_tokens": self.output_tokens,
+            "requests": float(self.requests),
+            "short_requests": float(self.short_requests),
+            "errors": float(self.errors),
+            "first_token_us": self.first_token_us,
+            "gap_us": self.gap_us,
+            "request_us": self.request_us,
+            "tpot_us": self.tpot_us,
+        }
+        return told if self.input_tokens is None else {**told, "input_tokens": self.input_tokens}
+
+
+@dataclass
+class Scale:
+    """What answers had so far, by the server's own count."""
+
+    answers: int = 0
+    chunks: int = 0
+    output: int = 0
+    prompts: int = 0
+    input: int = 0
+    cached: int = 0
+    short: int = 0
+
+    @property
+    def tokens_per_chunk(self) -> float:
+        """How many tokens came at once; one, unless told."""
+        return self.output / self.chunks if self.chunks and self.output else 1.0
+
+    @property
+    def input_tokens(self) -> float | None:
+        """Tokens of a prompt; null where the server does not tell."""
+        return self.input / self.prompts if self.prompts else None
+
+    def learn(self, chunks: int, usage: Usage | None, *, short: bool = False) -> None:
+        """Take in an answer that came to its end."""
+        self.answers += 1
+        self.short += short
+        if usage is None:
+            return
+        self.chunks += chunks
+        self.output += usage.output
+        self.cached += usage.cached
+        if usage.input is not None:
+            self.prompts += 1
+            self.input += usage.input
+
+
+class Answer:
+    """One answer as it comes; times are nanoseconds of one clock."""
+
+    def __init__(self, begun_ns: int, asked_tokens: int, scale: Scale) -> None:
+        self.begun_ns = begun_ns
+        self.asked_tokens = asked_tokens
+        self.chunks = 0
+        self.usage: Usage | None = None
+        self.finish: str | None = None
+        self.model: str | None = None
+        self._scale = scale
+        self._first_ns: int | None = None
+        self._last_ns = begun_ns
+        self._counted = 0.0
+        self._counted_input = 0.0
+
+    def heard(self, stamp_ns: int, chunk: Chunk, into: Arrivals) -> None:
+        """Count a chunk that came."""
+        self.usage = chunk.usage or self.usage
+        self.finish = chunk.finish or self.finish
+        self.model = chunk.model or self.model
+        if not chunk.text:
+            return
+        self.chunks += 1
+        if self._first_ns is None:
+            self._first_ns = stamp_ns
+            into.first_token_us.append((stamp_ns - self.begun_ns) / 1e3)
+            self._count_input(self._scale.input_tokens, into)
+        else:
+            into.gap_us.append((stamp_ns - self._last_ns) / 1e3)
+        self._last_ns = stamp_ns
+        tokens = self._counted + self._scale.tokens_per_chunk if chunk.usage is None else chunk.usage.output
+        self._count_output(tokens, into)
+
+    def end(self, stamp_ns: int, into: Arrivals) -> None:
+        """Count an answer that came to its end, and set right what was counted on the way."""
+        if self.usage is not None:
+            self._count_output(self.usage.output, into)
+            self._count_input(self.usage.input, into)
+        self._scale.learn(self.chunks, self.usage, short=self.short)
+        into.requests += 1
+        into.short_requests += self.short
+        into.request_us.append((stamp_ns - self.begun_ns) / 1e3)
+        after_first = self._counted * (self.chunks - 1) / self.chunks if self.chunks else 0.0
+        if self._first_ns is not None and after_first > 0:
+            into.tpot_us.append((self._last_ns - self._first_ns) / 1e3 / after_first)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no token came at all."""
+        return not self.chunks and not (self.usage and self.usage.output)
+
+    @property
+    def short(self) -> bool:
+        """Whether it ended before all the tokens were there that were asked for."""
+        if self.usage is not None:
+            return self.usage.output < self.asked_tokens
+        return self.finish == "stop" and self.chunks < self.asked_tokens
+
+    def _count_output(self, tokens: float, into: Arrivals) -> None:
+        into.output_tokens += tokens - self._counted
+        self._counted = tokens
+
+    def _count_input(self, tokens: float | None, into: Arrivals) -> None:
+        if tokens is not None:
+            into.input_tokens = (into.input_tokens or 0.0) + tokens - self._counted_input
+            self._counted_input = tokens

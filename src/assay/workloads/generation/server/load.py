@@ -1,0 +1,192 @@
+"""A steady load: so many streams in a closed loop, in a thread of their own, and what arrives from them slice by slice.
+
+    stream 0  ▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒
+    stream 1  ▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒
+    stream 2  ▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒
+    stream 3  ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒▒▒▒▒▒▒▒▒▒▒▒ │ ▒
+                           │ steady: slices ├────┼────┼────┤
+
+The first answers have different lengths, so that streams do not all read prompts at once, and then all write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from assay.core.errors import TrialFailed
+from assay.workloads.generation.server import faults
+from assay.workloads.generation.server.arrivals import Arrivals
+from assay.workloads.generation.server.client import tls_context
+from assay.workloads.generation.server.line import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.workloads.generation.server.arrivals import Scale
+    from assay.workloads.generation.server.endpoint import Endpoint
+
+FAILED_SHARE = 0.05
+FAILED_IN_A_ROW = 3
+STALE_NS = 50_000_000
+"""What came so long before a slice was asked for is not of it."""
+END_WITHIN_S = 20.0
+
+
+def too_many(errors: int, in_a_row: int, ended: int) -> bool:
+    """Return whether so many failed requests, of all that ended, are more than bad luck."""
+    return in_a_row >= FAILED_IN_A_ROW or errors > max(1.0, FAILED_SHARE * ended)
+
+
+class Load:
+    """Streams that ask a server, from ``start`` to ``close``. Asked by one thread, it works in another."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        streams: int,
+        next_request: Callable[[int, int], tuple[bytes, int]],
+        scale: Scale,
+        *,
+        timeout_s: float,
+        warm: int = 1,
+    ) -> None:
+        self.endpoint = endpoint
+        self.tls = tls_context() if endpoint.tls else None
+        self.scale = scale
+        self.next_request = next_request
+        self.lock = threading.Lock()
+        self.arrivals = Arrivals()
+        self.cpu_ns = 0
+        self._streams = streams
+        self._timeout_s = timeout_s
+        self._warm = warm
+        self._lines: list[Line] = []
+        self._requests = self._errors = self._in_a_row = 0
+        self._failure: str | None = None
+        self._defect: BaseException | None = None
+        self._is_steady = False
+        self._news = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._close_asked: asyncio.Event | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="assay-load", daemon=True)
+        self._taken_ns = self._cpu_taken_ns = 0
+
+    def start(self) -> tuple[float, float]:
+        """Begin, and return when every stream has answered as often as it is warmed up.
+
+        Returned are the seconds it took, and the seconds of a core that the load took of them.
+
+        Raises:
+            TrialFailed: Too much went wrong before.
+        """
+        begun_ns = time.perf_counter_ns()
+        self._thread.start()
+        self._news.wait()
+        self._raise_failure()
+        _, cpu_s = self._drop()
+        return (self._taken_ns - begun_ns) / 1e9, cpu_s
+
+    def take(self, slice_s: float) -> tuple[Arrivals, float]:
+        """Wait for a slice to pass; return what arrived within it, and the seconds of a core that the load took.
+
+        Raises:
+            TrialFailed: Too much went wrong.
+        """
+        if time.perf_counter_ns() - self._taken_ns > STALE_NS:
+            self._drop()
+        self._news.wait(slice_s)
+        self._raise_failure()
+        return self._drop()
+
+    def close(self) -> None:
+        """End all streams, their connections and the thread; nothing is left when this returns."""
+        self._closed = True
+        with self.lock:
+            loop, asked = self._loop, self._close_asked
+        if loop is not None and asked is not None:
+            loop.call_soon_threadsafe(asked.set)
+        if self._thread.ident is not None:
+            self._thread.join(END_WITHIN_S)
+            if self._thread.is_alive():
+                raise TrialFailed(f"the load on {self.endpoint.url} did not end within {END_WITHIN_S:g} s")
+
+    def answered(self) -> None:
+        """Hear of an answer that is whole; a line calls this."""
+        self._requests += 1
+        self._in_a_row = 0
+        if not self._is_steady and all(line.answered >= self._warm for line in self._lines):
+            self._is_steady = True
+            self._news.set()
+
+    def failed(self, clause: str) -> None:
+        """Hear of a request that failed; a line calls this."""
+        with self.lock:
+            self.arrivals.errors += 1
+        self._errors += 1
+        self._in_a_row += 1
+        if too_many(self._errors, self._in_a_row, self._requests + self._errors):
+            often = f", {self._errors} of {self._requests + self._errors} requests failed" if self._errors > 1 else ""
+            self._fail(f"{clause}{often}")
+
+    def _fail(self, clause: str) -> None:
+        """Keep why the load has failed: the first reason."""
+        if self._failure is None:
+            self._failure = f"The server at {self.endpoint.url} {clause} (after {self._requests} whole answers)."
+            self._news.set()
+            if self._close_asked is not None:
+                self._close_asked.set()
+
+    def _raise_failure(self) -> None:
+        if self._defect is not None:
+            raise self._defect
+        if self._failure is not None:
+            raise TrialFailed(self._failure)
+
+    def _drop(self) -> tuple[Arrivals, float]:
+        """Begin a new slice; return what arrived in the last one, and the CPU time it took."""
+        self._news.clear()
+        with self.lock:
+            taken, self.arrivals = (
+                self.arrivals,
+                Arrivals(input_tokens=None if self.scale.input_tokens is None else 0.0),
+            )
+            self._taken_ns = time.perf_counter_ns()
+            spent_ns, self._cpu_taken_ns = self.cpu_ns - self._cpu_taken_ns, self.cpu_ns
+        return taken, spent_ns / 1e9
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except Exception as error:  # noqa: BLE001 - raised again where a slice is asked for
+            self._defect = error
+        self._news.set()
+
+    async def _work(self) -> None:
+        with self.lock:
+            self._loop, self._close_asked = asyncio.get_running_loop(), asyncio.Event()
+        if self._closed:
+            return
+        self._lines = [Line(self, index) for index in range(self._streams)]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(line.run()) for line in self._lines]
+            tasks.append(group.create_task(self._watch()))
+            await self._close_asked.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _watch(self) -> None:
+        """Look for streams on which nothing comes any more."""
+        limit_ns = int(self._timeout_s * 1e9)
+        while True:
+            await asyncio.sleep(min(1.0, self._timeout_s / 4))
+            silent_since = time.perf_counter_ns() - limit_ns
+            open_ones = [line.connection for line in self._lines if line.connection is not None]
+            late = [each for each in open_ones if each.heard_ns < silent_since]
+            if late and len(late) == len(open_ones):
+                self._fail(faults.silent(self._timeout_s))
+            for connection in late:
+                connection.give_up(faults.silent(self._timeout_s))

@@ -1,0 +1,113 @@
+"""Whole requests of a server under a steady load, slice by slice; and the same server with nothing to do."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import resource
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from assay.core.errors import MachineCannot
+from assay.workloads.base import Prepared
+from assay.workloads.generation.server import wire
+from assay.workloads.generation.server.load import Load
+from assay.workloads.generation.server.meeting import meet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.workloads.base import StageExtras
+    from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.server.arrivals import Scale
+    from assay.workloads.generation.server.meeting import Met
+
+SLICE_S = 0.5
+IDLE_S = 0.1
+CLIENT_BOUND = 0.8
+SEVERAL = 1.02
+SPARE_FILES = 64
+
+
+def idle(generation: Generation, seed: int) -> Prepared:
+    """Return a server that has its model in place and is asked for nothing."""
+    met = meet(generation, seed, secrets.token_hex(8))
+    return Prepared(call=partial(time.sleep, IDLE_S), waits_itself=True, notes=met.notes[:1])
+
+
+def served(generation: Generation, seed: int) -> Prepared:
+    """Return a server under its load; a call is a slice of it."""
+    _enough_files(generation.concurrency)
+    met = meet(generation, seed, secrets.token_hex(8))
+    load = Load(
+        met.endpoint,
+        generation.concurrency,
+        requests(met, generation.output_tokens, generation.concurrency),
+        met.scale,
+        timeout_s=generation.request_timeout_s,
+        warm=max(1, generation.warmup),
+    )
+    try:
+        steady_s, cpu_s = load.start()
+    except BaseException:
+        load.close()
+        raise
+    share = cpu_s / steady_s
+    facts = {"client_cpu_share": share, "steady_s": steady_s, "tokens_per_chunk": met.scale.tokens_per_chunk}
+    return Prepared(
+        call=partial(_slice, load),
+        measured=lambda: facts,
+        close=load.close,
+        reports_extras=True,
+        waits_itself=True,
+        notes=(*met.notes, *seen(met.scale, share, generation.output_tokens)),
+    )
+
+
+def requests(met: Met, output_tokens: int, streams: int) -> Callable[[int, int], tuple[bytes, int]]:
+    """Return what makes the next request of a stream: the first of each for a share of the tokens, then for all."""
+    start, numbers = wire.head(met.endpoint, met.form.path), itertools.count()
+    whole = met.form.around(output_tokens)
+
+    def make(stream: int, number: int) -> tuple[bytes, int]:
+        tokens = output_tokens if number else math.ceil(output_tokens * (stream + 1) / streams)
+        before, after = whole if number else met.form.around(tokens)
+        return wire.request(start, b"".join((before, met.wording.as_json(next(numbers)), after))), tokens
+
+    return make
+
+
+def seen(scale: Scale, cpu_share: float, output_tokens: int) -> tuple[str, ...]:
+    """Return what the answers before the first slice showed, as far as its user should know it."""
+    notes = []
+    if scale.short:
+        notes.append(
+            f"{scale.short} of {scale.answers} answers before the measurement ended before the {output_tokens} tokens "
+            "they were asked for"
+        )
+    if scale.tokens_per_chunk > SEVERAL or scale.tokens_per_chunk < 1 / SEVERAL:
+        notes.append(
+            f"a chunk has {scale.tokens_per_chunk:.2f} tokens on average: it counts for so many when it comes, an answer "
+            "is set right by the server's count at its end, and gaps are between chunks"
+        )
+    if scale.cached and scale.input:
+        notes.append(f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache")
+    if cpu_share > CLIENT_BOUND:
+        notes.append(
+            f"the client took {cpu_share:.0%} of a core to read the answers: times and rates may be the client's own"
+        )
+    return tuple(notes)
+
+
+def _slice(load: Load) -> StageExtras:
+    arrivals, cpu_s = load.take(SLICE_S)
+    return {**arrivals.extras(), "client_cpu_s": cpu_s}
+
+
+def _enough_files(streams: int) -> None:
+    """Refuse more streams than this process may have connections."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and streams + SPARE_FILES > most:
+        raise MachineCannot(f"{streams} requests at once need as many open files, and {most} are allowed (ulimit -n).")
