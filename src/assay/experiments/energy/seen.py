@@ -32,6 +32,11 @@ class CellSeen:
     carbon_g_per_kwh: float | None = None
 
     @property
+    def is_measured(self) -> bool:
+        """Whether there is any window of it."""
+        return any(self.windows.values())
+
+    @property
     def is_server(self) -> bool:
         """Whether a server made the tokens."""
         return self.cell.mode == "server"

@@ -1,0 +1,130 @@
+"""What ``assay energy run`` shows: joules and speed of every cell, what held them back, and what they rest on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.plan import Done
+from assay.core.units import format_span
+from assay.experiments.energy import drawn, gpu_tables, tables
+from assay.experiments.energy.headline import NOTHING
+from assay.experiments.energy.step import blocks_of
+from assay.experiments.notes import notes_table
+from assay.experiments.trouble import trouble
+from assay.experiments.watched import watched_table
+
+if TYPE_CHECKING:
+    from assay.core.page import Element, Tone
+    from assay.core.results import Findings
+    from assay.experiments.energy.options import EnergyOptions
+    from assay.experiments.energy.result import Study
+    from assay.machine.model import Machine
+    from assay.store.records import Records
+
+
+def page_of(machine: Machine, options: EnergyOptions, findings: Findings, study: Study, records: Records) -> Page:
+    """Return the whole page."""
+    rows = study.result.rows
+    sections = [
+        Section(
+            title="Results",
+            elements=(
+                *tables.energy(rows),
+                *_without_energy(study),
+                *tables.speed(rows),
+                *tables.remarks(rows),
+                *tables.modes(rows),
+            ),
+        ),
+        Section(title="Joules over the load", elements=(*drawn.over_load(rows), *drawn.pareto(study.result))),
+        Section(title="What held it back", elements=tuple(tables.held_back(rows))),
+        Section(title="GPUs", elements=(*gpu_tables.gpus(rows), *gpu_tables.placement(rows))),
+        Section(title="Every token", elements=tuple(drawn.gaps(study.cells))),
+        Section(title="What is missing", elements=tuple(tables.missing(study))),
+        Section(title="What it rests on", elements=_grounds(options, study, records)),
+        *trouble(records),
+    ]
+    return Page(
+        title=f"assay energy run: {study.result.model}",
+        lead=findings.headline,
+        lead_tone=_tone(findings, study),
+        sections=tuple(section for section in sections if section.elements),
+        facts=_facts(machine, options, study),
+        origin=next((record.origin for record in records if record.origin != "real"), "real"),
+    )
+
+
+def _tone(findings: Findings, study: Study) -> Tone:
+    if findings.headline.startswith(NOTHING):
+        return "bad"
+    return "unsure" if study.result.left_out or any(row.partial for row in study.result.rows) else "plain"
+
+
+def _without_energy(study: Study) -> list[Element]:
+    """Say why there are no joules, where there are none."""
+    rows = study.result.rows
+    if not rows or any(row.figures.get("j_per_output_token") for row in rows):
+        return []
+    why = next((row.why_not[name] for row in rows for name in ("j_per_output_token",) if name in row.why_not), None)
+    return [Text(text=f"Energy is not told: {(why or 'no counter to read').rstrip('.')}.", tone="unsure")]
+
+
+def _grounds(options: EnergyOptions, study: Study, records: Records) -> tuple[Element, ...]:
+    labels = blocks_of(study.walk.taken)
+    return (
+        *_windows(study),
+        *drawn.over_time(study, records),
+        *(Text(text=f"{note[:1].upper()}{note[1:].rstrip('.')}.", tone="unsure") for note in options.notes),
+        *watched_table(records, labels),
+        *notes_table(records, labels),
+        *_ended(study),
+    )
+
+
+def _windows(study: Study) -> list[Element]:
+    """Return how often and how long each phase of each cell was measured."""
+    seen = study.walk.gathered.seen
+    places = dict.fromkeys(each.place for each in seen)
+    if not places:
+        return []
+    rows = []
+    for place in places:
+        mine = [each for each in seen if each.place == place]
+        told = sum(each.stage.energy is not None for each in mine)
+        calls = sum(each.stage.calls for each in mine)
+        seconds = f"{min(each.window_s for each in mine):.1f} – {max(each.window_s for each in mine):.1f}"
+        rows.append((place.name, len({each.process for each in mine}), len(mine), seconds, calls, told))
+    titles = ("phase", "processes", "windows", "seconds of each", "calls", "with energy")
+    return [
+        Table(
+            title="What was measured",
+            columns=tuple(Column(title=title, numeric=title != "phase") for title in titles),
+            rows=tuple(rows),
+        )
+    ]
+
+
+def _ended(study: Study) -> list[Element]:
+    step = study.walk.next
+    return [Text(text=f"It ended as {step.why}.")] if isinstance(step, Done) else []
+
+
+def _facts(machine: Machine, options: EnergyOptions, study: Study) -> tuple[tuple[str, str], ...]:
+    backend = options.config.backend
+    metered = ", ".join(options.gpus) or "no GPU"
+    where = backend.endpoint or ", ".join(options.devices)
+    return (
+        ("machine", f"{machine.cpu_model or machine.architecture}, {len(machine.cores)} cores"),
+        ("GPUs", study.result.gpu or f"none that is metered ({machine.gpu_note or 'none was named'})"),
+        ("driver", machine.driver or "none"),
+        ("model", f"{backend.model}{f' ({backend.revision})' if backend.revision else ''}"),
+        ("backend", f"{backend.type} on {where}"),
+        ("metered", metered if options.monitored else "nothing: metrics.enabled is false"),
+        ("processes", f"{options.restarts} of each block"),
+        ("window", f"{format_span(options.stage_s)} at least ({options.stage_why})"),
+        ("precision", f"±{100 * options.config.scenario.precision:.3g} %"),
+        ("seed", str(options.seed)),
+        ("versions", ", ".join(f"{name} {v}" for name, v in machine.versions.items() if v)),
+        ("commit", f"{machine.git_commit or 'none'}{' with changes' if machine.git_dirty else ''}"),
+    )

@@ -1,0 +1,162 @@
+"""From records to rows: all that is known of each cell, and which cells gave nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assay.core.results import Estimate
+from assay.experiments.energy.figures import figures_of
+from assay.experiments.energy.gpu_stats import gpu_stats, peak_power_w
+from assay.experiments.energy.phases import cells_of
+from assay.experiments.energy.rows import EnergyResult, EnergyRow
+from assay.experiments.energy.step import seen_of, walk
+from assay.experiments.energy.words import ONLY_METERED, notes_of
+from assay.launch.staging import NOBODY_WATCHED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.values import Scalar, Value
+    from assay.experiments.energy.options import EnergyOptions
+    from assay.experiments.energy.phases import Place
+    from assay.experiments.energy.seen import CellSeen
+    from assay.experiments.energy.stages import Gathered, Seen
+    from assay.experiments.energy.step import Walk
+    from assay.machine.model import Gpu, Machine
+    from assay.store.records import Records
+
+COUNTED = ("input_tokens", "output_tokens", "requests")
+NOT_ASKED = "energy was not asked for (metrics.enabled is false)"
+NOT_FLAT = frozenset({"type", "model", "device_ids", "enabled", "gpus"})
+"""What is told under another name, or beside the configuration."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that the records say, gathered once for findings, page and files."""
+
+    walk: Walk
+    cells: tuple[CellSeen, ...]
+    result: EnergyResult
+
+
+def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Study:
+    """Return what the records say; cells are in the order they were measured."""
+    walked = walk(options, records)
+    expected = Counter(place for planned, _ in walked.taken for place in planned.places)
+    cells = [seen_of(options, walked.gathered, cell) for cell in cells_of(options.config)]
+    measured = tuple(seen for seen in cells if seen.is_measured)
+    gpus = gpus_of(machine, options)
+    rows = tuple(_row(options, seen, walked.gathered, expected, gpus) for seen in measured)
+    config = options.config
+    result = EnergyResult(
+        name=config.name or "energy",
+        model=config.backend.model,
+        backend=config.backend.type,
+        config=flattened(options),
+        run=records.run or None,
+        gpu=named(gpus),
+        started_at=records[0].window.started_at if len(records) else "",
+        rows=rows,
+        left_out={seen.cell.name: _why_nothing(seen) for seen in cells if not seen.is_measured},
+    )
+    return Study(walked, measured, result)
+
+
+def gpus_of(machine: Machine, options: EnergyOptions) -> tuple[Gpu, ...]:
+    """Return the GPUs whose watts count, in the order they were named."""
+    known = {f"cuda:{gpu.index}": gpu for gpu in machine.gpus}
+    return tuple(known[device] for device in options.gpus if device in known)
+
+
+def named(gpus: Sequence[Gpu]) -> str | None:
+    """Write GPUs for people: ``2 × NVIDIA H200``; null where there is none."""
+    counts = Counter(gpu.name for gpu in gpus)
+    return ", ".join(f"{count} × {name}" for name, count in counts.items()) or None
+
+
+def _row(
+    options: EnergyOptions, seen: CellSeen, gathered: Gathered, expected: Counter[Place], gpus: Sequence[Gpu]
+) -> EnergyRow:
+    told = figures_of(seen)
+    if not options.monitored:
+        told = {name: NOT_ASKED if each == NOBODY_WATCHED else each for name, each in told.items()}
+    records = {each.record.trial: each.record for several in seen.windows.values() for each in several}
+    placement = next(
+        (e.facts.placement for s in seen.windows.values() for e in s if e.facts and e.facts.placement), None
+    )
+    only_metered = bool(gpus) and not options.on_gpu and not options.is_server
+    return EnergyRow(
+        cell=seen.cell,
+        figures={name: each if isinstance(each, Estimate) else None for name, each in told.items()},
+        why_not={name: each for name, each in told.items() if isinstance(each, str)},
+        gpus=gpu_stats(seen.whole, gpus),
+        peak_power_w=peak_power_w(seen.whole),
+        tokens={name: round(sum(each.count(name) for each in seen.whole)) for name in COUNTED} if seen.whole else {},
+        energy_j=_total(seen.whole),
+        measured_s=sum(each.window_s for each in seen.whole) if seen.whole else None,
+        placement=placement,
+        notes=(*notes_of(seen, told, gathered), *([ONLY_METERED] if only_metered else [])),
+        partial=_is_partial(options, seen, expected),
+        records=tuple(records),
+        origin=next((record.origin for record in records.values() if record.origin != "real"), "real"),
+    )
+
+
+def _total(windows: Sequence[Seen]) -> Estimate | None:
+    """Return the energy of windows together; null where one of them does not tell its own."""
+    energies = [each.stage.energy for each in windows if each.stage.energy is not None]
+    if not energies or len(energies) < len(windows):
+        return None
+    value = sum(energy.value for energy in energies)
+    off = sum(energy.value * (energy.relative_half_width or 0.0) for energy in energies)
+    return energies[0].model_copy(
+        update={
+            "value": value,
+            "low": value - off,
+            "high": value + off,
+            "n": len(energies),
+            "method": f"sum of {len(energies)} windows, as if the sensor were off in all of them alike",
+        }
+    )
+
+
+def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]) -> bool:
+    """Return whether some process or phase is missing, or was cut short."""
+    wanted = {place.phase: times for place, times in expected.items() if place.cell == seen.cell}
+    if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in wanted.items()):
+        return True
+    windows = [each for several in seen.windows.values() for each in several]
+    return any(each.facts is not None and each.facts.left_out is not None for each in windows)
+
+
+def _why_nothing(seen: CellSeen) -> str:
+    return next((seen.why_not[phase] for phase in seen.windows if phase in seen.why_not), "it was not measured")
+
+
+def flattened(options: EnergyOptions) -> dict[str, Scalar]:
+    """Return the configuration as plain values by name: lists parted by commas, maps as JSON."""
+    config = options.config
+    told: dict[str, Scalar] = {
+        "backend_type": config.backend.type,
+        "device_ids": ",".join(gpu.removeprefix("cuda:") for gpu in options.gpus) or None,
+        "metrics_enabled": config.metrics.enabled,
+    }
+    for part in (config.backend, config.scenario, config.metrics):
+        told |= {name: value for name, value in _plain(part).items() if name not in NOT_FLAT}
+    return {**told, "isolation": options.isolation, "stage_s": options.stage_s, "ranks": options.ranks}
+
+
+def _plain(part: Value) -> dict[str, Scalar]:
+    found: dict[str, Scalar] = {}
+    for name, value in part.as_json().items():
+        if isinstance(value, list):
+            found[name] = ",".join(map(str, value))
+        elif isinstance(value, dict):
+            found[name] = json.dumps(value, sort_keys=True) if value else None
+        else:
+            found[name] = value
+    return found

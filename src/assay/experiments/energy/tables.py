@@ -1,0 +1,209 @@
+"""The tables of a run: joules, speed, what held it back, modes side by side, what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.page import Column, Table, Text
+from assay.experiments.energy.findings import COMPARED, ratio_of
+from assay.experiments.energy.rows import FIGURES
+from assay.experiments.energy.words import HOST_BOUND, number, reasons_of, share
+from assay.experiments.notes import grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.page import Cell as Shown
+    from assay.core.page import Element, Tone
+    from assay.experiments.energy.result import Study
+    from assay.experiments.energy.rows import Cell, EnergyRow
+
+TOKENS = {
+    "decode_j_per_token": "decode, J/token",
+    "prefill_j_per_token": "prefill, J/token",
+    "j_per_output_token": "whole, J/output token",
+    "j_per_total_token": "whole, J/token in or out",
+    "host_j_per_output_token": "host, J/output token",
+}
+REQUESTS = {
+    "j_per_request": "J/request",
+    "wh_per_1000_requests": "Wh/1000 requests",
+    "carbon_g_per_1000_requests": "g CO₂/1000 requests",
+    "power_w": "power, W",
+    "idle_w": "idle, W",
+    "idle_share": "of it idle",
+    "phases_share": "phases over whole",
+}
+SPEED = {
+    "decode_tokens_per_s": "decode, tokens/s",
+    "prefill_tokens_per_s": "prefill, tokens/s",
+    "output_tokens_per_s": "whole, tokens/s",
+    "requests_per_s": "requests/s",
+    "tokens_per_s_per_w": "tokens/s/W",
+}
+WAITING = {
+    "ttft_ms": "first token, ms",
+    "tpot_ms": "per token, ms",
+    "gap_p50_ms": "gap p50, ms",
+    "gap_p95_ms": "gap p95, ms",
+    "gap_p99_ms": "gap p99, ms",
+}
+SHARES = {
+    "busy_share": "GPU busy while decoding",
+    "bandwidth_share": "of memory's speed, decode",
+    "compute_share": "of arithmetic's speed, prefill",
+}
+NOTE = (
+    "GPU energy alone unless it says host; ± is half of a 95 % interval, over the processes, and never narrower than "
+    "the sensor allows. Beside it the sensor itself may be off by 5 %, which nothing here can show."
+)
+REQUESTS_NOTE = (
+    "Idle: with the model in place and nothing to do. Phases over whole: prefill and decode, measured apart."
+)
+HOST_NOTE = "Energy of the host is that of its processors and their memory, whoever used them meanwhile."
+
+
+def energy(rows: Sequence[EnergyRow]) -> list[Element]:
+    """Return the joules of tokens and of requests; nothing where none is told."""
+    host = any(row.figures.get("host_j_per_output_token") for row in rows)
+    per_token = _figures("Energy of a token", rows, TOKENS, f"{NOTE} {HOST_NOTE}" if host else NOTE)
+    return [*per_token, *_figures("Energy of a request", rows, REQUESTS, REQUESTS_NOTE)]
+
+
+def speed(rows: Sequence[EnergyRow]) -> list[Element]:
+    """Return how fast tokens come in every cell, and how long they are waited for."""
+    waiting = "Times are of the host, when a token is really there; gaps are those between one token and the next."
+    return [*_figures("Speed", rows, SPEED, ""), *_figures("Waiting", rows, WAITING, waiting)]
+
+
+def held_back(rows: Sequence[EnergyRow]) -> list[Element]:
+    """Return the shares of what the hardware could do, and how long the GPU waited for the host."""
+    if not any(row.figures.get(name) for row in rows for name in SHARES):
+        return []
+    titles = (
+        "cell",
+        "GPU busy, decode",
+        "waited for the host",
+        "of memory's speed, decode",
+        "of arithmetic's, prefill",
+    )
+    return [
+        Table(
+            title="How much of the hardware it uses",
+            columns=tuple(Column(title=title, numeric=title != "cell") for title in titles),
+            rows=tuple((names(rows)[row.cell], *_shares(row)) for row in rows),
+            tones=tuple(_tone(row) for row in rows),
+            note="What memory and arithmetic could do was measured on the same device: a large copy, a large matmul. "
+            f"Marked: busy for less than {100 * HOST_BOUND:.0f} % of the time, so that the GPU waited for the host.",
+        )
+    ]
+
+
+def _shares(row: EnergyRow) -> tuple[Shown, ...]:
+    busy = row.figures.get("busy_share")
+    waited = None if busy is None else share(busy, rest=True)
+    return number(busy), waited, *(number(row.figures.get(name)) for name in ("bandwidth_share", "compute_share"))
+
+
+def _tone(row: EnergyRow) -> Tone:
+    busy = row.figures.get("busy_share")
+    return "unsure" if busy is not None and busy.value < HOST_BOUND else "plain"
+
+
+def _figures(title: str, rows: Sequence[EnergyRow], figures: dict[str, str], note: str) -> list[Element]:
+    """Return a table of some figures, those that no cell has left out; cells that are not whole are marked."""
+    told = {name: words for name, words in figures.items() if any(row.figures.get(name) for row in rows)}
+    if not told:
+        return []
+    partly = "Marked: not all of its processes or phases." if any(row.partial for row in rows) else ""
+    return [
+        Table(
+            title=f"{title}{in_common(rows)}",
+            columns=(Column(title="cell"), *(Column(title=words, numeric=True) for words in told.values())),
+            rows=tuple((names(rows)[row.cell], *(number(row.figures.get(name)) for name in told)) for row in rows),
+            tones=tuple("unsure" if row.partial else "plain" for row in rows),
+            note=f"{note} {partly}".strip() or None,
+        )
+    ]
+
+
+def in_common(rows: Sequence[EnergyRow]) -> str:
+    """Say how many tokens go in and out, where it is the same in all cells; else nothing."""
+    sizes = {(row.cell.input_tokens, row.cell.output_tokens) for row in rows}
+    return "".join(f": {i} tokens in, {o} out" for i, o in sizes) if len(sizes) == 1 else ""
+
+
+def names(rows: Sequence[EnergyRow]) -> dict[Cell, str]:
+    """Return what each cell is called beside the others: how many tokens only where they differ."""
+    short = bool(in_common(rows))
+    return {row.cell: ", ".join(row.cell.name.split(", ")[:2]) if short else row.cell.name for row in rows}
+
+
+def modes(rows: Sequence[EnergyRow]) -> list[Element]:
+    """Return eager and graphs side by side; nothing where only one of them was measured."""
+    known = {row.cell: row for row in rows}
+    pairs = [
+        (eager, row)
+        for row in rows
+        if row.cell.mode == "graphs" and (eager := known.get(row.cell.model_copy(update={"mode": "eager"}))) is not None
+    ]
+    if not pairs:
+        return []
+    titles = (
+        "sizes",
+        *(f"{mode}, {unit}" for unit in ("J/token", "tokens/s") for mode in ("eager", "graphs", "ratio")),
+    )
+    return [
+        Table(
+            title="Eager and graphs, decoding",
+            columns=tuple(Column(title=t, numeric=t != "sizes") for t in titles),
+            rows=tuple(_side_by_side(eager, graphs) for eager, graphs in pairs),
+            note="The ratio is graphs over eager: below 1 it takes less energy, above 1 it is faster.",
+        )
+    ]
+
+
+def _side_by_side(eager: EnergyRow, graphs: EnergyRow) -> tuple[Shown, ...]:
+    cells: list[Shown] = [graphs.cell.name.removeprefix("graphs, ")]
+    for name in COMPARED:
+        first, second = eager.figures.get(name), graphs.figures.get(name)
+        cells += [number(first), number(second), number(ratio_of(first, second))]
+    return tuple(cells)
+
+
+def remarks(rows: Sequence[EnergyRow]) -> list[Element]:
+    """Return what is to be known of cells, each sentence once with the cells it is of."""
+    found = grouped((note, names(rows)[row.cell]) for row in rows for note in row.notes)
+    return [
+        Text(text=f"{noted.said[:1].upper()}{noted.said[1:].rstrip('.')} ({noted.where}).", tone="unsure")
+        for noted in found
+    ]
+
+
+def missing(study: Study) -> list[Element]:
+    """Return the cells that gave nothing, and the figures that are not told, with the reasons."""
+    result = study.result
+    found: list[Element] = []
+    if result.left_out:
+        found.append(
+            Table(
+                title="Cells that are left out",
+                columns=(Column(title="cell"), Column(title="why")),
+                rows=tuple((name, why) for name, why in result.left_out.items()),
+                tones=tuple("bad" for _ in result.left_out),
+            )
+        )
+    untold = reasons_of(result.rows)
+    if untold:
+        found.append(
+            Table(
+                title="Figures that are not told",
+                columns=(Column(title="why"), Column(title="figures")),
+                rows=tuple((why, "; ".join(_words(name) for name in names)) for why, names in untold.items()),
+            )
+        )
+    return found
+
+
+def _words(name: str) -> str:
+    return {**TOKENS, **REQUESTS, **SPEED, **WAITING, **SHARES}.get(name, FIGURES[name][1])

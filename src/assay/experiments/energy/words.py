@@ -1,0 +1,128 @@
+"""What a cell's user should know, in sentences; and how numbers of energy are written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.units import significant
+from assay.experiments.energy.rows import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from assay.core.results import Estimate
+    from assay.experiments.energy.figures import Told
+    from assay.experiments.energy.rows import EnergyRow
+    from assay.experiments.energy.seen import CellSeen
+    from assay.experiments.energy.stages import Gathered
+
+HOST_BOUND = 0.7
+"""A GPU that is busy for a smaller share of the time waits for the host."""
+PHASES_WITHIN = 0.05
+"""So far from 1 the phases' energy may be over that of whole requests before it is remarked upon."""
+LEAST_SHOWN, MOST_SHOWN = 1e-4, 9.95
+"""Narrower and wider intervals are not written as numbers."""
+ONLY_METERED = "the model computes on the CPU: the GPUs are metered, and do not make its tokens"
+
+
+def host_bound(busy: float, mode: str) -> str:
+    """Say that the host was measured, and not the GPU."""
+    said = f"host-bound: the GPU waited for the host {100 * (1 - busy):.0f} % of the time while decoding"
+    graphs = "; mode graphs shows the GPU's" if mode == "eager" else ""
+    return f"{said}, so that this is the loop's speed and not the GPU's{graphs}"
+
+
+def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) -> tuple[str, ...]:
+    """Return what the user should know of a cell, the gravest first, each once."""
+    windows = [each for several in seen.windows.values() for each in several]
+    return tuple(
+        dict.fromkeys(
+            [
+                *_cut_short(seen, gathered),
+                *_errors(seen),
+                *_host_bound(seen, figures),
+                *_apart(figures),
+                *(note for each in windows if each.facts is not None for note in each.facts.notes),
+            ]
+        )
+    )
+
+
+def _cut_short(seen: CellSeen, gathered: Gathered) -> list[str]:
+    """Say which phases are missing, in how many processes, and why."""
+    reasons: dict[tuple[str, str], int] = {}
+    for missed in gathered.missed:
+        if missed.place.cell == seen.cell:
+            key = missed.place.phase, missed.reason
+            reasons[key] = reasons.get(key, 0) + 1
+    said = [
+        f"{phase} was cut short or left out in {times} process{'' if times == 1 else 'es'}: {reason.rstrip('.')}"
+        for (phase, reason), times in reasons.items()
+    ]
+    told = {reason for _, reason in reasons}
+    lost = dict.fromkeys(r.reason for r in gathered.records if r.status != "ok" and r.reason)
+    return [*said, *(f"the run was cut short: {reason.rstrip('.')}" for reason in lost if reason not in told)]
+
+
+def _errors(seen: CellSeen) -> list[str]:
+    failed = sum(each.count("errors") for each in seen.whole)
+    if not failed:
+        return []
+    answered = sum(each.count("requests") for each in seen.whole)
+    return [f"{failed:.0f} request{'' if failed == 1 else 's'} failed, beside {answered:.0f} that were answered"]
+
+
+def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
+    busy = figures["busy_share"]
+    return [] if isinstance(busy, str) or busy.value >= HOST_BOUND else [host_bound(busy.value, seen.cell.mode)]
+
+
+def _apart(figures: Mapping[str, Told]) -> list[str]:
+    share = figures["phases_share"]
+    if isinstance(share, str) or share.low is None or share.high is None:
+        return []
+    if share.high >= 1 - PHASES_WITHIN and share.low <= 1 + PHASES_WITHIN:
+        return []
+    return [f"prefill and decode apart take {100 * share.value:.0f} % of the energy of whole requests"]
+
+
+def half_width(estimate: Estimate) -> str:
+    """Write how sure a number is: "±1.2 %", or that it has no interval."""
+    half = estimate.relative_half_width
+    if half is None:
+        return "no interval"
+    if half < LEAST_SHOWN:
+        return f"±<{100 * LEAST_SHOWN:g} %"
+    return f"±{100 * half:.2g} %" if half < MOST_SHOWN else "±any"
+
+
+def number(estimate: Estimate | None, digits: int = 3) -> str | None:
+    """Write a number with its interval for a cell of a table: "1.23 ±1.2 %"; null where it was not measured."""
+    if estimate is None:
+        return None
+    if not estimate.unit:
+        return share(estimate)
+    value = significant(estimate.value, digits)
+    return value if estimate.relative_half_width is None else f"{value} {half_width(estimate)}"
+
+
+def share(estimate: Estimate, *, rest: bool = False) -> str:
+    """Write a share, or with ``rest`` what it leaves of the whole, with the ends of its interval: "40 % (38–42)"."""
+    value, low, high = (
+        None if end is None else 100 * (1 - end if rest else end)
+        for end in (estimate.value, estimate.low, estimate.high)
+    )
+    told = f"{value:.3g} %"
+    if low is None or high is None:
+        return told
+    ends = [f"{end:.3g}" for end in sorted((low, high))]
+    return told if ends[0] == ends[1] else f"{told} ({ends[0]}–{ends[1]})"
+
+
+def reasons_of(rows: Sequence[EnergyRow]) -> dict[str, list[str]]:
+    """Return why figures are missing: each reason with the figures it is of, over all cells."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for name, reason in row.why_not.items():
+            found.setdefault(reason.rstrip("."), {})[name] = None
+    return {reason: [name for name in FIGURES if name in names] for reason, names in found.items()}

@@ -1,0 +1,234 @@
+"""Runs of ``assay energy run`` that were never measured: what every token takes and costs is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assay.core.plan import Block
+from assay.core.results import Estimate, Evidence, GpuSeen, Meanwhile, Record, Series, Stage, SubjectFacts, Window
+from assay.experiments.energy.config import EnergyConfig
+from assay.experiments.energy.options import EnergyOptions, options_of
+from assay.experiments.energy.step import walk
+from assay.workloads.generation.params import Generation
+from tests.experiments.remembered import Remembered
+from tests.machines import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.core.plan import Trial
+    from assay.core.results import Origin
+    from assay.machine.model import Machine
+    from assay.stats.summary import Samples
+
+S = 10**9
+STEP_S = {"eager": 0.02, "graphs": 0.004}
+"""A step of decoding takes so long, whatever the batch."""
+PREFILL_TOKEN_S = 2e-5
+DECODE_W, PREFILL_W, IDLE_W = 200.0, 600.0, 80.0
+"""Of all GPUs together."""
+TOO_SHORT = "not told: a window of 0.5 s is too short: the sensor ticks every 100 ms"
+
+
+def gpus(count: int, **changes: Any) -> Machine:
+    there = machine(cores=(8,), gpus=[0] * count, driver="580.1", **changes)
+    sized = [gpu.model_copy(update={"memory_mib": 80_000.0, "name": "NVIDIA Example"}) for gpu in there.gpus]
+    return there.model_copy(update={"gpus": tuple(sized)})
+
+
+def config(
+    *, backend: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None, **scenario: Any
+) -> EnergyConfig:
+    told = {"input_tokens": 100, "output_tokens": 51, **scenario}
+    kind = {"type": "pytorch", "model": "random:llama-8b", **(backend or {})}
+    return EnergyConfig.model_validate({"backend": kind, "scenario": told, "metrics": metrics or {}})
+
+
+def options(there: Machine, wanted: EnergyConfig, **changes: Any) -> EnergyOptions:
+    return options_of(wanted, there, environment={}, **changes)
+
+
+@dataclass
+class World:
+    """A machine on which the truth is known.
+
+    Attributes:
+        between: The spread of every power from process to process, on logarithms.
+        sensor: Half of the sensor's interval of a window, as a share; by the window's length.
+        fails: Why a subject is left out, by what it was told; null: it works.
+        lost: So many stages of the second process are measured, then the GPU is gone; null: it stays.
+        refused: Whether the sensor refuses a window as too short, by its length in s.
+        silent: GPUs that do not say their power.
+        busy: The share of a decoding call in which kernels run.
+        host_w: Of the processors; null: they have no counters.
+    """
+
+    there: Machine
+    between: float = 0.002
+    sensor: Callable[[float], float] = lambda window_s: 0.005
+    fails: Callable[[Generation], str | None] = lambda told: None
+    lost: int | None = None
+    refused: Callable[[float], bool] = lambda window_s: False
+    silent: frozenset[int] = frozenset()
+    busy: float = 0.9
+    host_w: float | None = None
+    watched: bool = True
+    origin: Origin = "real"
+    notes: tuple[str, ...] = ()
+    errors: float = 0.0
+    takes_s: float = 60.0
+    seed: int = 0
+    kept: dict[str, Samples] = field(default_factory=dict)
+
+    def measured(self, wanted: EnergyOptions, *, at_most: int = 5) -> Remembered:
+        """Walk the loop to its end, as the runner does."""
+        chance, records = np.random.default_rng(self.seed), list[Record]()
+        while isinstance(step := walk(wanted, Remembered(records, self.kept)).next, Block):
+            assert len(records) < at_most, "it goes on and on"
+            assert len(step.trials) == 1
+            records.append(self._record(step.trials[0], chance, len(records)))
+        return Remembered(records, self.kept)
+
+    def _record(self, trial: Trial, chance: np.random.Generator, before: int) -> Record:
+        stages: list[Stage] = []
+        series: list[Series] = []
+        evidence: list[Evidence] = []
+        now_ns = before * 10_000 * S
+        start_ns, reason = now_ns, None
+        for restart in range(trial.restarts):
+            level = float(np.exp(chance.normal(0, self.between)))
+            facts = []
+            for number, subject in enumerate(trial.roles[0].subjects):
+                told = Generation.of(subject.params)
+                if self.lost is not None and restart == 1 and number >= self.lost:
+                    reason = "GPU 0 cannot be reached: it fell off the bus"
+                if reason is not None:
+                    facts.append(SubjectFacts(subject=number, left_out="its turn never came", reached=False))
+                    continue
+                why = self.fails(told)
+                facts.append(self._facts(number, told, why))
+                if why is None:
+                    stage, own = self._stage(trial, told, (number, restart), now_ns, level)
+                    stages.append(stage)
+                    series += own
+                    now_ns = stage.end_ns + S
+            evidence.append(_evidence(trial, restart, tuple(facts)))
+            if reason is not None:
+                break
+        return Record(
+            trial=trial.id, block=trial.block, attempt=1, series=tuple(series), stages=tuple(stages),
+            window=Window(
+                host="h", boot_id="b", start_ns=start_ns, end_ns=start_ns + round(self.takes_s * S),
+                started_at="2026-01-01T00:00:00+00:00",
+            ),
+            evidence=tuple(evidence), status="ok" if reason is None else "failed", reason=reason, origin=self.origin,
+        )  # fmt: skip
+
+    def _facts(self, number: int, told: Generation, why: str | None) -> SubjectFacts:
+        step_s = STEP_S[told.mode]
+        return SubjectFacts(
+            subject=number, left_out=why, placement={"model.layers.0": "cuda:0"}, notes=self.notes,
+            measured={
+                "busy_us": self.busy * 1e6, "untraced_us": 1e6,
+                "step_read_bytes": 0.25 * step_s * 4e12, "memory_bytes_per_s": 4e12,
+                "call_flop": 0.5 * told.batch * told.input_tokens * PREFILL_TOKEN_S * 1e15, "compute_flop_per_s": 1e15,
+            },
+        )  # fmt: skip
+
+    def _stage(
+        self, trial: Trial, told: Generation, place: tuple[int, int], start_ns: int, level: float
+    ) -> tuple[Stage, list[Series]]:
+        """Return one window: as many calls as fill it, each of the same length."""
+        call_s, power_w, extras = truth(told, self.errors)
+        calls = max(1, int(np.ceil((trial.method.stage_s or 1.0) / call_s)))
+        window_s = calls * call_s
+        end_ns = start_ns + round(window_s * S)
+        found = {"call_us": [1e6 * call_s] * calls, **{name: values * calls for name, values in extras.items()}}
+        series = [self._series(trial, place, name, values, (start_ns, end_ns)) for name, values in found.items()]
+        return self._metered(trial, place, (start_ns, end_ns), calls, power_w * level), series
+
+    def _series(
+        self, trial: Trial, place: tuple[int, int], name: str, values: list[float], window: tuple[int, int]
+    ) -> Series:
+        file = f"{trial.id} {place} {name}"
+        self.kept[file] = np.asarray(values, dtype=np.float64)
+        return Series(
+            role="model", rank=0, subject=place[0], restart=place[1], quantity=name, unit="", file=file,
+            n=len(values), start_ns=window[0], end_ns=window[1],
+        )  # fmt: skip
+
+    def _metered(
+        self, trial: Trial, place: tuple[int, int], window: tuple[int, int], calls: int, power_w: float
+    ) -> Stage:
+        window_s = (window[1] - window[0]) / S
+        numbers = [int(name.removeprefix("cuda:")) for name in trial.watched if name.startswith("cuda")]
+        seen = [self._gpu(number, power_w / len(numbers), window_s) for number in numbers]
+        whole = bool(numbers) and self.watched and all(gpu.energy is not None for gpu in seen)
+        note = next((gpu.energy_note for gpu in seen if gpu.energy_note), "not told: no GPU is metered")
+        return Stage(
+            role="model", subject=place[0], restart=place[1], start_ns=window[0], end_ns=window[1], calls=calls,
+            meanwhile=Meanwhile(seen_s=window_s, samples=9, gpus=tuple(seen), power_sum_max_w=1.2 * power_w)
+            if self.watched
+            else None,
+            energy=joules(power_w * window_s, self.sensor(window_s)) if whole else None,
+            energy_note=(None if whole else note) if self.watched else "not told: no monitor watched",
+            host_energy={
+                name: joules(share * self.host_w * window_s, 0.1)
+                for name, share in (("package-0", 0.75), ("package-0/dram", 0.25), ("psys", 2.0))
+            }
+            if self.host_w is not None
+            else {},
+            host_note=None if self.host_w is not None else "not told: the processor's energy counters are not there",
+        )  # fmt: skip
+
+    def _gpu(self, number: int, power_w: float, window_s: float) -> GpuSeen:
+        if number in self.silent:
+            return GpuSeen(
+                gpu=number, uuid=f"GPU-{number}", utilisation_percent=50.0, memory_used_mib=4000.0,
+                energy_note="not told: this device shows neither its energy nor its power",
+            )  # fmt: skip
+        refused = self.refused(window_s)
+        return GpuSeen(
+            gpu=number, uuid=f"GPU-{number}", power_w=power_w, power_max_w=1.1 * power_w,
+            utilisation_percent=50.0, utilisation_max_percent=60.0 + number, memory_used_mib=4000.0 + number,
+            temperature_c=70.0, temperature_mean_c=60.0,
+            energy=None if refused else joules(power_w * window_s, self.sensor(window_s)),
+            energy_note=TOO_SHORT if refused else None,
+        )  # fmt: skip
+
+
+def truth(told: Generation, errors: float = 0.0) -> tuple[float, float, dict[str, list[float]]]:
+    """Return how long a call takes in s, the power meanwhile in W, and what it reports."""
+    step_s, steps = STEP_S[told.mode], told.output_tokens - 1
+    read_s = told.batch * told.input_tokens * PREFILL_TOKEN_S
+    gaps = [1e6 * step_s] * steps
+    read = {"first_token_us": [1e6 * read_s], "input_tokens": [float(told.batch * told.input_tokens)]}
+    whole_s = read_s + steps * step_s
+    mixed_w = (PREFILL_W * read_s + DECODE_W * steps * step_s) / whole_s
+    counts = {"output_tokens": [float(told.batch * told.output_tokens)], "requests": [float(told.batch)]}
+    if told.phase == "idle":
+        return 0.1, IDLE_W, {}
+    if told.phase == "prefill":
+        return read_s, PREFILL_W, read
+    if told.phase == "decode":
+        return steps * step_s, DECODE_W, {"gap_us": gaps, "output_tokens": [float(told.batch * steps)]}
+    if told.phase == "served":
+        many = {name: [told.concurrency * value for value in values] for name, values in {**read, **counts}.items()}
+        return whole_s, mixed_w, {**many, "first_token_us": read["first_token_us"], "gap_us": gaps, "errors": [errors]}
+    return whole_s, mixed_w, {**read, **counts, "gap_us": gaps}
+
+
+def joules(value: float, share: float) -> Estimate:
+    return Estimate(
+        value=value, low=value * (1 - share), high=value * (1 + share), unit="J", scope="process", method="counter", n=9
+    )
+
+
+def _evidence(trial: Trial, restart: int, facts: tuple[SubjectFacts, ...]) -> Evidence:
+    return Evidence(
+        role="model", rank=0, restart=restart, pid=1, device=trial.roles[0].devices[0], isolation_asked="gpu",
+        isolation_held="gpu", allowed_cores=(0,), thread_limit=1, memory_nodes=None, setup_s=5.0, subjects=facts,
+    )  # fmt: skip
