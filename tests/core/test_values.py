@@ -348,8 +348,14 @@ def test_ranks_have_a_device_each_or_share_one() -> None:
             "String should match pattern",
         ),
         (
+            lambda: page.Scatter(
+                title="s", name="s", x_axis="", y_axis="", dots=(page.Dot(label="a", x=1.0, y=1.0),), path=(1,)
+            ),
+            "scatter 's': its path leads to a dot that is not there",
+        ),
+        (
             lambda: page.Section.model_validate({"title": "s", "elements": [{"kind": "pie"}]}),
-            "'text', 'table', 'strips', 'lines', 'heatmap', 'timeline'",
+            "'text', 'table', 'strips', 'lines', 'scatter', 'heatmap', 'timeline'",
         ),
     ],
 )

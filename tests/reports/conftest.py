@@ -10,10 +10,12 @@ import pytest
 from assay.core.page import (
     Bar,
     Column,
+    Dot,
     HeatMap,
     Line,
     Lines,
     Page,
+    Scatter,
     Section,
     Strip,
     Strips,
@@ -89,6 +91,37 @@ def long_lines() -> Lines:
         y_axis="clock (MHz)",
         markers=False,
         lines=(Line(label="GPU 0", x=x, y=tuple(drift)),),
+    )
+
+
+def scatter() -> Scatter:
+    dots = tuple(
+        Dot(
+            label=f"batch {2**n}",
+            group=group,
+            x=speed * 2 ** (n * 0.9),
+            x_low=speed * 2 ** (n * 0.9) * 0.97,
+            x_high=speed * 2 ** (n * 0.9) * 1.04,
+            y=cost / 2 ** (n * 0.8),
+            y_low=cost / 2 ** (n * 0.8) * 0.95,
+            y_high=cost / 2 ** (n * 0.8) * 1.05,
+            tone="good" if n == 4 else "unsure" if n == 3 else "plain",
+        )
+        for group, speed, cost in (("eager", 12.0, 11.7), ("graphs", 13.0, 10.9))
+        for n in range(5)
+    )
+    return Scatter(
+        title="Joules by speed",
+        name="pareto",
+        x_axis="tokens/s",
+        y_axis="energy (J/token)",
+        dots=dots,
+        path=(3, 9),
+        path_label="the front",
+        tones={"good": "on the front", "unsure": "cannot be told", "plain": "dominated"},
+        log_x=True,
+        log_y=True,
+        note="Better is down and to the right.",
     )
 
 
@@ -192,7 +225,7 @@ def full_page() -> Page:
                     strips(),
                 ),
             ),
-            Section(title="How it scales", elements=(lines(), long_lines())),
+            Section(title="How it scales", elements=(lines(), scatter(), long_lines())),
             Section(
                 title="Beside neighbours",
                 elements=(
@@ -248,6 +281,31 @@ def nasty_figures() -> tuple[Figure, ...]:
                 Line(label=NASTY, x=(0.0, 1.0), y=(None, None)),
                 Line(label=LONG, x=(1.0, 2.0, 3.0), y=(None, 5.0, None), low=(None, 4.0, None), high=(None, 6.0, None)),
             ),
+        ),
+        Scatter(
+            title=NASTY,
+            name="odd_scatter",
+            x_axis=LONG,
+            y_axis=NASTY,
+            log_x=True,
+            log_y=True,
+            path=(0, 1),
+            path_label=NASTY,
+            tones={"plain": LONG},
+            dots=(
+                Dot(label=NASTY, group=NASTY, x=0.0, y=-5.0, x_low=-1.0, x_high=1.0),
+                *(Dot(label=LONG, group=LONG, x=1e9, y=1e-9) for _ in range(9)),
+                Dot(label="", x=1e9, y=3.0, y_low=3.0, y_high=3.0),
+            ),
+        ),
+        Scatter(title="One", name="one_dot", x_axis="", y_axis="y", dots=(Dot(label="a", x=5.0, y=5.0),), log_x=True),
+        Scatter(
+            title="Many",
+            name="many_dots",
+            x_axis="x",
+            y_axis="y",
+            dots=tuple(Dot(label=f"dot {i}", x=i % 11, y=i * 7 % 23) for i in range(70)),
+            path=(3, 9),
         ),
         Lines(title="Nothing", name="no_lines", x_axis="x", y_axis="y", lines=(Line(label="", x=(), y=()),)),
         HeatMap(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from assay.core.results import Origin
 from assay.core.values import Value
@@ -107,6 +107,43 @@ class Lines(Value):
     note: str | None = None
 
 
+class Dot(Value):
+    """A thing with two numbers, each perhaps with its interval; its tone is whether it is better than the others."""
+
+    label: str
+    group: str = Field(default="", description="Dots of one group look alike.")
+    x: FiniteFloat
+    y: FiniteFloat
+    x_low: FiniteFloat | None = None
+    x_high: FiniteFloat | None = None
+    y_low: FiniteFloat | None = None
+    y_high: FiniteFloat | None = None
+    tone: Tone = "plain"
+
+
+class Scatter(Value):
+    """Things by two numbers of theirs; ``path`` joins some of them, by their places among the dots."""
+
+    kind: Literal["scatter"] = "scatter"
+    title: str
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    x_axis: str
+    y_axis: str
+    dots: tuple[Dot, ...] = Field(min_length=1)
+    path: tuple[int, ...] = ()
+    path_label: str = ""
+    tones: dict[Tone, str] = Field(default_factory=dict, description="What each tone means here.")
+    log_x: bool = False
+    log_y: bool = False
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _the_path_is_of_dots(self) -> Self:
+        if any(not 0 <= place < len(self.dots) for place in self.path):
+            raise ValueError(f"scatter {self.title!r}: its path leads to a dot that is not there")
+        return self
+
+
 class HeatMap(Value):
     """A matrix of numbers with names on both sides; null cells were not measured."""
 
@@ -154,8 +191,8 @@ class Timeline(Value):
     note: str | None = None
 
 
-Element = Annotated[Text | Table | Strips | Lines | HeatMap | Timeline, Field(discriminator="kind")]
-Figure = Strips | Lines | HeatMap | Timeline
+Element = Annotated[Text | Table | Strips | Lines | Scatter | HeatMap | Timeline, Field(discriminator="kind")]
+Figure = Strips | Lines | Scatter | HeatMap | Timeline
 
 
 class Section(Value):

@@ -9,9 +9,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from assay.core.durable import replace_atomically
-from assay.core.page import HeatMap, Lines, Strips
+from assay.core.page import HeatMap, Lines, Scatter, Strips
 from assay.reports.drawing.heatmap import draw_heat_map
 from assay.reports.drawing.lines import draw_lines
+from assay.reports.drawing.scatter import draw_scatter
 from assay.reports.drawing.sheet import add_remarks, add_title
 from assay.reports.drawing.strips import draw_strips
 from assay.reports.drawing.theme import LIGHT, settings, theme
@@ -88,6 +89,8 @@ def _draw(figure: Figure, look: Theme) -> tuple[Drawing, list[str]]:
         return draw_strips(figure, look)
     if isinstance(figure, Lines):
         return draw_lines(figure, look)
+    if isinstance(figure, Scatter):
+        return draw_scatter(figure, look)
     if isinstance(figure, HeatMap):
         return draw_heat_map(figure, look)
     return draw_timeline(figure, look)

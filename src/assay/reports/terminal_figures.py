@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.text import Text as Words
 
-from assay.core.page import HeatMap, Lines, Strips, Timeline
+from assay.core.page import HeatMap, Lines, Scatter, Strips, Timeline
 from assay.reports.grid import Grid, fitted, print_grid, width_of
 from assay.reports.numbers import write_cell, write_column, write_interval, write_matrix
 from assay.reports.scales import Axis, density, finite, shades, strip_axis
+from assay.reports.terminal_scatter import print_scatter
 from assay.reports.wording import one_line, visible, with_unit, wrapped
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def print_figure(figure: Figure, console: Console) -> None:
         _print_strips(figure, console)
     elif isinstance(figure, Lines):
         _print_lines(figure, console)
+    elif isinstance(figure, Scatter):
+        print_scatter(figure, console)
     elif isinstance(figure, HeatMap):
         _print_heat_map(figure, console)
     else:

@@ -7,13 +7,13 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-from assay.core.page import HeatMap, Lines, Strips
+from assay.core.page import HeatMap, Lines, Scatter, Strips
 from assay.reports.numbers import write_cell, write_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.core.page import Figure, Line, Table, Timeline, Tone
+    from assay.core.page import Dot, Figure, Line, Table, Timeline, Tone
     from assay.core.results import Origin
 
 MARKS: Mapping[Tone, str] = {"plain": "", "good": "✓", "bad": "✗", "unsure": "?"}
@@ -93,6 +93,9 @@ def describe(figure: Figure) -> str:
         return _describe_strips(figure)
     if isinstance(figure, Lines):
         return _sentence("Line chart", figure.title, [_describe_line(line) for line in figure.lines])
+    if isinstance(figure, Scatter):
+        axes = f"{one_line(figure.y_axis)} by {one_line(figure.x_axis)}"
+        return _sentence("Scatter plot", figure.title, [axes, *(_describe_dot(dot) for dot in figure.dots)])
     if isinstance(figure, HeatMap):
         return _describe_heat_map(figure)
     return _describe_timeline(figure)
@@ -114,6 +117,11 @@ def _describe_line(line: Line) -> str:
     if not values:
         return f"{one_line(line.label)}, nothing measured"
     return f"{one_line(line.label)} from {write_cell(min(values))} to {write_cell(max(values))}"
+
+
+def _describe_dot(dot: Dot) -> str:
+    name = ", ".join(part for part in (one_line(dot.group), one_line(dot.label)) if part)
+    return f"{name} at {write_cell(dot.x)} and {write_interval(dot.y, dot.y_low, dot.y_high)}"
 
 
 def _describe_heat_map(figure: HeatMap) -> str:

@@ -1,0 +1,132 @@
+"""``assay energy compare``: speed by joules over models, batch sizes and placements, with the Pareto front."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import verb
+from assay.core.errors import BadInput
+from assay.core.values import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.page import Page
+    from assay.experiments.energy.comparing import By, Of, Point
+
+SUFFIXES = (".html", ".md", ".png", ".json")
+
+
+@verb("compare")
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "--by",
+    type=click.Choice(["model", "batch", "placement", "mode", "gpu", "run"]),
+    help="What is varied: each value against the first.  [default: what differs]",
+)
+@click.option(
+    "--of",
+    type=click.Choice(["decode", "prefill", "requests"]),
+    help="Which tokens.  [default: decode; requests where a server is among them]",
+)
+@click.option(
+    "--output",
+    "-o",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Write .html, .md, .png or .json, or a folder of all; may be given again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def command(runs: tuple[Path, ...], **given: Any) -> int:
+    """Compare cells of `assay energy run`: tokens/s against J/token, and which of them are on the Pareto front.
+
+    RUN is a run folder, a folder of such folders, an energy.json, or a .csv file that rows were added to; by default
+    runs/latest. A cell is dominated only where another is faster and takes less energy, both beyond the intervals.
+
+    \b
+    assay energy compare runs/latest
+    assay energy compare llama-1b.csv llama-8b.csv --by model -o pareto.png
+    assay energy compare runs/one-gpu runs/four-gpus --by placement -o placements.html
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.cli import show
+    from assay.cli.scaling_analyse import without_figures
+    from assay.experiments.energy.compare_page import page
+    from assay.experiments.energy.compare_sources import phase_of, points, read
+    from assay.experiments.energy.comparing import default_by
+    from assay.reports.terminal import print_page
+
+    for path in given["outputs"]:
+        if path.suffix and path.suffix.lower() not in SUFFIXES:
+            raise BadInput(f"{path}: what is written ends in {', '.join(SUFFIXES)}, or is a folder.")
+    sources = read(runs or (Path("runs/latest"),))
+    of: Of = given["of"] or phase_of(sources.rows)
+    found = points(sources.rows, of)
+    by: By = given["by"] or default_by(found)
+    notes = (*sources.left_out, *sources.unusable)
+    shown = page(found, of, by, notes=notes)
+    data = as_data(found, of, by, shown, notes)
+    written = [file for path in given["outputs"] for file in write(shown, data, path)]
+    if given["as_json"]:
+        click.echo(json.dumps({**data, "files": [str(file) for file in written]}, indent=2, ensure_ascii=False))
+    else:
+        print_page(without_figures(shown), show.console(stderr=False))
+    screen = show.console(stderr=True)
+    if written:
+        screen.print(f"Written: {', '.join(show.short(file) for file in written)}", markup=False, soft_wrap=True)
+    elif shown.figures and not given["as_json"]:
+        screen.print("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", markup=False)
+    return 0
+
+
+def as_data(points: Sequence[Point], of: Of, by: By, page: Page, notes: Sequence[str]) -> dict[str, Any]:
+    """Return a comparison as plain data."""
+    from assay.experiments.energy.comparing import changes, shapes, standings
+
+    told = []
+    for part in shapes(points).values():
+        for point, one, each in zip(part, standings(part), standings(part, each=True), strict=True):
+            states = {"front": one and one.state, "front_each": each and each.state}
+            speeds = {"each_rate": point.each_rate and dataclasses.asdict(point.each_rate)}
+            told.append({**dataclasses.asdict(point), **speeds, **states})
+    return {
+        "schema": SCHEMA_VERSION,
+        "headline": page.lead,
+        "of": of,
+        "by": by,
+        "origin": page.origin,
+        "points": told,
+        "changes": [dataclasses.asdict(change) for change in changes(points, by)],
+        "notes": list(notes),
+    }
+
+
+def write(page: Page, data: dict[str, Any], path: Path) -> list[Path]:
+    """Write a page as its file's name says; a name without an ending is a folder of all."""
+    from assay.core.durable import friendly_os_errors, replace_atomically
+    from assay.reports.html import to_html
+    from assay.reports.markdown import to_markdown
+    from assay.reports.panels import to_panels
+    from assay.reports.write import write_report
+
+    kind = path.suffix.lower()
+    if not kind:
+        return list(write_report(page, path))
+    with friendly_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == ".png":
+        if not page.figures:
+            raise BadInput(f"There is nothing to draw in {path}: {page.lead}")
+        replace_atomically(path, to_panels(page.figures))
+    elif kind == ".html":
+        replace_atomically(path, to_html(page).encode())
+    elif kind == ".md":
+        replace_atomically(path, to_markdown(page, {}).encode())
+    else:
+        replace_atomically(path, json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+    return [path]

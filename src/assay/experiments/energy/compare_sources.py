@@ -1,0 +1,192 @@
+"""Where cells to compare come from: run folders, folders of runs, ``energy.json``, and tables of rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from assay.core.durable import read_json, read_text
+from assay.core.errors import BadInput
+from assay.core.values import first_problem
+from assay.experiments.energy.comparing import FIGURES_OF, Known, Of, Point
+from assay.experiments.energy.csv_rows import parse
+from assay.experiments.energy.flat import CELL, KNOWN, flat_rows
+from assay.experiments.energy.report_files import JSON_FILE
+from assay.experiments.energy.rows import EnergyResult
+from assay.store.runs import run_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from assay.core.results import Origin
+    from assay.core.values import Scalar
+
+
+@dataclass
+class Sources:
+    """The rows of all that could be read, and in words what could not be, and why."""
+
+    rows: list[Mapping[str, Scalar]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)
+
+
+def read(paths: Iterable[Path]) -> Sources:
+    """Read all that paths hold.
+
+    Raises:
+        BadInput: None of it can be used, or a path is not there.
+    """
+    found = Sources()
+    paths = list(paths)
+    for path in paths:
+        if not path.exists():
+            raise BadInput(f"{path} is not there.")
+        for file in _files(path, found):
+            try:
+                _take(file, found)
+            except BadInput as error:
+                if len(paths) == 1 and file == path:
+                    raise
+                found.unusable.append(str(error).rstrip("."))
+    if not found.rows:
+        raise BadInput(f"Nothing can be compared: {'; '.join(found.unusable) or 'no cell was measured'}.")
+    return found
+
+
+def _files(path: Path, found: Sources) -> list[Path]:
+    """Return the files that a path means: itself, or what is in a run folder or a folder of such."""
+    if path.is_file():
+        return [path]
+    if (path / JSON_FILE).is_file():
+        return [path / JSON_FILE]
+    if (path / "plan.json").is_file():
+        found.unusable.append(f"{path} holds no {JSON_FILE}: it is a run of something else, or measured nothing yet")
+        return []
+    inside = [run / JSON_FILE for run in run_paths(path) if (run / JSON_FILE).is_file()]
+    if not inside:
+        found.unusable.append(f"{path} is no run folder of `assay energy run`, and holds none")
+    return inside
+
+
+def _take(file: Path, found: Sources) -> None:
+    if file.suffix.lower() == ".csv":
+        found.rows += _table(file, found)
+        return
+    content = read_json(file)
+    try:
+        result = EnergyResult.model_validate(content)
+    except ValidationError as error:
+        raise BadInput(f"{file} is not an {JSON_FILE} of this version of Assay: {first_problem(error)}.") from None
+    name = result.run or file.parent.resolve().name
+    found.rows += flat_rows(result.model_copy(update={"run": name}))
+    found.left_out += [f"{name}: {cell} gave nothing: {why.rstrip('.')}" for cell, why in result.left_out.items()]
+
+
+def _table(file: Path, found: Sources) -> list[Mapping[str, Scalar]]:
+    table = parse(read_text(file).encode(), str(file), KNOWN)
+    rows: list[Mapping[str, Scalar]] = []
+    for number, cells in enumerate(table.rows, 1):
+        if all(cells.get(name) for name in ("model", *CELL)):
+            rows.append({"run": file.stem, **{name: cell for name, cell in cells.items() if cell}})
+        else:
+            found.unusable.append(f"{file}, row {number} names no cell (model, mode, sizes): another tool wrote it")
+    if table.torn is not None:
+        found.unusable.append(f"{file} ends in a line that was cut short")
+    return rows
+
+
+def phase_of(rows: Sequence[Mapping[str, Scalar]]) -> Of:
+    """Return what all can be compared by: decoding, where every row has it; else whole requests."""
+    rate, _ = FIGURES_OF["decode"]
+    return "decode" if all(row.get(rate) not in {None, ""} for row in rows) else "requests"
+
+
+def points(rows: Sequence[Mapping[str, Scalar]], of: Of) -> list[Point]:
+    """Return the cells as points.
+
+    Raises:
+        BadInput: A cell of a table holds no number where one is needed.
+    """
+    return [_point(row, *FIGURES_OF[of]) for row in rows]
+
+
+def _point(row: Mapping[str, Scalar], rate: str, joules: str) -> Point:
+    def text(name: str) -> str:
+        value = row.get(name)
+        return "" if value is None else str(value)
+
+    def whole(name: str) -> int:
+        return int(_number(row, name) or 0)
+
+    origin = text("origin")
+    origins: dict[str, Origin] = {"fake": "fake", "simulated": "simulated"}
+    return Point(
+        run=text("run"),
+        model=text("model"),
+        placement=placement(row),
+        mode=text("mode"),
+        batch=whole("batch_size"),
+        concurrency=whole("concurrency"),
+        input_tokens=whole("input_tokens"),
+        output_tokens=whole("output_tokens"),
+        gpu=re.sub(r"\d+ × ", "", text("gpu")) or "no GPU",
+        dtype=text("config_dtype") or text("config_torch_dtype"),
+        origin=origins.get(origin, "real"),
+        partial=text("partial") == "True",
+        rate=_known(row, rate),
+        joules=_known(row, joules),
+        why=why_not(text("why_not"), joules),
+    )
+
+
+def why_not(reasons: str, figure: str) -> str | None:
+    """Return why a figure is missing, from all reasons as a row has them."""
+    for part in reasons.split("; "):
+        reason, _, figures = part.rpartition(" (")
+        if figure in figures.rstrip(")").split(", "):
+            return reason
+    return None
+
+
+def placement(row: Mapping[str, Scalar]) -> str:
+    """Say where a model was: ``GPU 0``, ``GPUs 0,1 balanced``, ``GPUs 0,1 tensor parallel``, ``cpu``, ``server``."""
+
+    def asked(name: str) -> str:
+        value = row.get(f"config_{name}")
+        return "" if value is None else str(value)
+
+    numbers = "" if asked("device") == "cpu" else asked("device_ids")
+    several = "," in numbers
+    if row.get("mode") == "server":
+        return f"server on GPU{'s' if several else ''} {numbers}" if numbers else "server"
+    if not numbers:
+        return asked("device") or "cpu"
+    said = f"GPU{'s' if several else ''} {numbers}"
+    how = asked("device_map")
+    if asked("tp_plan"):
+        said += " tensor parallel"
+    elif how and (several or how != "auto"):
+        said += f" {how}"
+    return f"{said}, at most {asked('max_memory')}" if asked("max_memory") else said
+
+
+def _known(row: Mapping[str, Scalar], name: str) -> Known | None:
+    value = _number(row, name)
+    if value is None:
+        return None
+    return Known(value, _number(row, f"{name}_low"), _number(row, f"{name}_high"))
+
+
+def _number(row: Mapping[str, Scalar], name: str) -> float | None:
+    value = row.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        raise BadInput(f"{row.get('run')}: {value!r} under {name} is no number.") from None

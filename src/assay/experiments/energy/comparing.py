@@ -1,0 +1,216 @@
+"""Cells of several runs held against each other: speed by joules, who is on the Pareto front, what one change does.
+
+A point is *dominated* only where another is faster and takes less, both beyond the intervals. It is on the *front*
+where no other could be better in both. In between it cannot be told, and that is what is said of it. Only points of the
+same request (so many tokens in, so many out) and of the same origin are held against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assay.core.results import Origin
+
+By = Literal["model", "batch", "placement", "mode", "gpu", "run"]
+Of = Literal["decode", "prefill", "requests"]
+State = Literal["front", "dominated", "unsure"]
+
+BY: tuple[By, ...] = ("batch", "mode", "placement", "model", "gpu", "run")
+FIGURES_OF: dict[Of, tuple[str, str]] = {
+    "decode": ("decode_tokens_per_s", "decode_j_per_token"),
+    "prefill": ("prefill_tokens_per_s", "prefill_j_per_token"),
+    "requests": ("output_tokens_per_s", "j_per_output_token"),
+}
+"""Which two figures of a cell are compared: while decoding, while prompts are read, or over whole requests."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number, and its interval where there is one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def surely_below(self, other: Known) -> bool:
+        """Return whether all of this interval lies below all of the other; never without both intervals."""
+        return self.high is not None and other.low is not None and self.high < other.low
+
+    def over(self, divisor: float) -> Known:
+        """Return the same, divided by a count."""
+        low = None if self.low is None else self.low / divisor
+        return Known(self.value / divisor, low, None if self.high is None else self.high / divisor)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell of one run. Null: not measured, for ``why``."""
+
+    run: str
+    model: str
+    placement: str
+    mode: str
+    batch: int
+    concurrency: int
+    input_tokens: int
+    output_tokens: int
+    gpu: str
+    dtype: str = ""
+    origin: Origin = "real"
+    partial: bool = False
+    rate: Known | None = None
+    joules: Known | None = None
+    why: str | None = None
+
+    @property
+    def at_once(self) -> int:
+        """How many sequences share the tokens."""
+        return self.concurrency if self.mode == "server" else self.batch
+
+    @property
+    def size(self) -> str:
+        """Say how many sequences at once, as people say it."""
+        return f"{self.concurrency} at once" if self.mode == "server" else f"batch {self.batch}"
+
+    @property
+    def each_rate(self) -> Known | None:
+        """The tokens per second that one sequence gets."""
+        return None if self.rate is None else self.rate.over(self.at_once)
+
+    def said(self, what: str) -> str:
+        """Return one of the things in which points may differ, in words."""
+        return self.size if what == "batch" else str(getattr(self, what))
+
+
+SAID = ("model", "gpu", "dtype", "placement", "mode", "batch")
+"""In what points may differ, from what is said first to last."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Whether a point is on the front; where it is not, who dominates it."""
+
+    state: State
+    by: Point | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changing one thing does: the second over the first, all else the same."""
+
+    fixed: str
+    first: str
+    second: str
+    rate: Known | None
+    joules: Known | None
+
+
+def shapes(points: Sequence[Point]) -> dict[tuple[int, int, str], list[Point]]:
+    """Return the points that may be held against each other, by tokens in, tokens out and origin."""
+    found: dict[tuple[int, int, str], list[Point]] = {}
+    for point in points:
+        found.setdefault((point.input_tokens, point.output_tokens, point.origin), []).append(point)
+    return found
+
+
+def differing(points: Sequence[Point]) -> list[str]:
+    """Return in what points differ; the run only where nothing else tells two of them apart."""
+    names = [name for name in SAID if len({point.said(name) for point in points}) > 1]
+    told = {(*(point.said(name) for name in SAID), point.input_tokens, point.output_tokens) for point in points}
+    return names if len(told) == len(points) else [*names, "run"]
+
+
+def default_by(points: Sequence[Point]) -> By:
+    """Return what is varied first of all."""
+    return next((by for by in BY if len({point.said(by) for point in points}) > 1), "batch")
+
+
+def standings(points: Sequence[Point], *, each: bool = False) -> list[Standing | None]:
+    """Return where each point stands among those given; null where one of its two numbers is missing.
+
+    ``each``: by the speed that one sequence gets, not by that of all together.
+    """
+    known = {place: pair for place, point in enumerate(points) if (pair := _pair(point, each=each)) is not None}
+    found: list[Standing | None] = []
+    for place, point in enumerate(points):
+        if place not in known:
+            found.append(None)
+            continue
+        rivals = [other for other in known if not _same_setting(point, points[other])]
+        found.append(_standing(known[place], [(known[other], points[other]) for other in rivals]))
+    return found
+
+
+def _standing(own: tuple[Known, Known], rivals: Sequence[tuple[tuple[Known, Known], Point]]) -> Standing:
+    rate, joules = own
+    better = [(pair, point) for pair, point in rivals if rate.surely_below(pair[0]) and pair[1].surely_below(joules)]
+    if better:
+        return Standing("dominated", min(better, key=lambda found: found[0][1].value)[1])
+    safe = all(pair[0].surely_below(rate) or joules.surely_below(pair[1]) for pair, _ in rivals)
+    return Standing("front" if safe else "unsure")
+
+
+def _pair(point: Point, *, each: bool) -> tuple[Known, Known] | None:
+    rate = point.each_rate if each else point.rate
+    return None if rate is None or point.joules is None else (rate, point.joules)
+
+
+def _same_setting(one: Point, other: Point) -> bool:
+    """Return whether two points are the same thing, measured twice perhaps: neither dominates the other."""
+    return all(one.said(name) == other.said(name) for name in SAID)
+
+
+def front_path(points: Sequence[Point], *, each: bool = False) -> list[int]:
+    """Return the places of those that none beats in both by value alone, from the slowest to the fastest."""
+    known = {place: pair for place, point in enumerate(points) if (pair := _pair(point, each=each)) is not None}
+
+    def beaten(place: int) -> bool:
+        rate, joules = known[place]
+        return any(
+            other[0].value >= rate.value and other[1].value <= joules.value and other != known[place]
+            for other in known.values()
+        )
+
+    return sorted((place for place in known if not beaten(place)), key=lambda place: known[place][0].value)
+
+
+def changes(points: Sequence[Point], by: By) -> list[Change]:
+    """Return what each value of one thing does against the first, all else the same; within a run where that can be."""
+    fixed = [name for name in differing(points) if name != by]
+    return _changes(points, by, fixed) or _changes(points, by, [name for name in fixed if name != "run"])
+
+
+def _changes(points: Sequence[Point], by: By, fixed: Sequence[str]) -> list[Change]:
+    groups: dict[tuple[str, ...], list[Point]] = {}
+    for shape, of_shape in shapes(points).items():
+        for point in of_shape:
+            groups.setdefault((*map(str, shape), *(point.said(name) for name in fixed)), []).append(point)
+    several = len(shapes(points)) > 1
+    found = []
+    for group in groups.values():
+        first = min(group, key=lambda point: point.at_once) if by == "batch" else group[0]
+        said = [first.said(name) for name in fixed]
+        said += [f"{first.input_tokens} in, {first.output_tokens} out"] if several else []
+        for point in group:
+            if point.said(by) != first.said(by):
+                rate, joules = ratio(point.rate, first.rate), ratio(point.joules, first.joules)
+                found.append(Change(", ".join(said), first.said(by), point.said(by), rate, joules))
+    return found
+
+
+def ratio(top: Known | None, bottom: Known | None) -> Known | None:
+    """Return one number over another; its interval takes both as independent, on logarithms."""
+    if top is None or bottom is None or top.value <= 0 or bottom.value <= 0:
+        return None
+    value = top.value / bottom.value
+    ends = (top.low, top.high, bottom.low, bottom.high)
+    if any(end is None or end <= 0 for end in ends):
+        return Known(value)
+    down = math.hypot(math.log(top.value / (top.low or 1)), math.log((bottom.high or 1) / bottom.value))
+    up = math.hypot(math.log((top.high or 1) / top.value), math.log(bottom.value / (bottom.low or 1)))
+    return Known(value, value * math.exp(-down), value * math.exp(up))

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from assay.cli.energy_compare import command
+from assay.core.errors import BadInput
+from assay.experiments.energy.compare_page import page
+from assay.experiments.energy.compare_sources import phase_of, points, read
+from assay.experiments.energy.comparing import Known, Point, changes, default_by, front_path, ratio, standings
+from assay.experiments.energy.report_files import report_files
+from tests.experiments.energy.made_rows import result, row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from assay.core.values import Scalar
+    from assay.experiments.energy.rows import EnergyResult
+
+
+def put(folder: Path, found: EnergyResult) -> Path:
+    """Write what a run leaves."""
+    for name, text in report_files(found).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def every(model: str = "random:llama-8b", run: str = "energy-1", factor: float = 1.0) -> EnergyResult:
+    rows = [row(mode=mode, batch=batch, factor=factor) for mode in ("eager", "graphs") for batch in (1, 8, 32)]
+    return result(*rows, model=model, run=run)
+
+
+def point(rate: float, joules: float, *, batch: int = 1, width: float | None = 0.02, run: str = "a") -> Point:
+    def known(value: float) -> Known:
+        return Known(value) if width is None else Known(value, value * (1 - width), value * (1 + width))
+
+    return Point(run, "m", "GPU 0", "eager", batch, 1, 512, 128, "H200", rate=known(rate), joules=known(joules))
+
+
+def states(found: list[Point], *, each: bool = False) -> list[str | None]:
+    return [None if standing is None else standing.state for standing in standings(found, each=each)]
+
+
+def test_a_point_is_dominated_only_where_another_is_better_in_both_beyond_the_intervals() -> None:
+    assert states([point(100, 1.0), point(120, 0.8, batch=2)]) == ["dominated", "front"]
+    assert states([point(100, 1.0), point(120, 1.2, batch=2)]) == ["front", "front"]
+    assert states([point(100, 1.0), point(101, 0.8, batch=2)]) == ["unsure", "front"]
+    assert states([point(100, 1.0), point(101, 0.99, batch=2)]) == ["unsure", "unsure"]
+    assert states([point(100, 1.0, width=None), point(200, 0.1, batch=2)]) == ["unsure", "unsure"]
+
+
+def test_the_same_setting_measured_twice_does_not_compete_with_itself() -> None:
+    assert states([point(100, 1.0), point(120, 0.8, run="b")]) == ["front", "front"]
+
+
+def test_who_dominates_is_named_and_what_lacks_a_number_stands_nowhere() -> None:
+    bare = Point("a", "m", "cpu", "eager", 4, 1, 512, 128, "no GPU", rate=Known(5.0))
+    found = standings([point(100, 1.0), point(120, 0.8, batch=2), bare])
+    assert found[0] is not None
+    assert found[0].by is not None
+    assert found[0].by.batch == 2
+    assert found[2] is None
+
+
+def test_by_the_speed_of_each_sequence_small_batches_stay_on_the_front() -> None:
+    small, large = point(100, 1.0), point(400, 0.5, batch=8)
+    assert states([small, large]) == ["dominated", "front"]
+    assert states([small, large], each=True) == ["front", "front"]
+    assert front_path([small, large]) == [1]
+    assert front_path([small, large], each=True) == [1, 0]
+
+
+def test_a_ratios_interval_holds_both() -> None:
+    found = ratio(Known(2.0, 1.9, 2.1), Known(4.0, 3.8, 4.2))
+    assert found is not None
+    assert found.value == 0.5
+    assert found.low == pytest.approx(0.5 / 1.0735, rel=1e-3)
+    assert ratio(Known(2.0), Known(4.0, 3.8, 4.2)) == Known(0.5)
+    assert ratio(None, Known(1.0)) is None
+    assert ratio(Known(1.0), Known(0.0)) is None
+
+
+def test_run_folders_json_and_tables_say_the_same(tmp_path: Path) -> None:
+    run = put(tmp_path / "run", every())
+    by_folder = points(read([run]).rows, "decode")
+    assert by_folder == points(read([run / "energy.json"]).rows, "decode")
+    assert by_folder == points(read([run / "energy.csv"]).rows, "decode")
+    assert len(by_folder) == 6
+    assert by_folder[0].placement == "GPU 0"
+    assert by_folder[0].rate == Known(12.0, 12 * 0.98, 12 * 1.02)
+
+
+def test_what_is_varied_is_held_against_the_first_all_else_the_same(tmp_path: Path) -> None:
+    paths = [put(tmp_path / "a", every()), put(tmp_path / "b", every("random:llama-1b", "energy-2", 0.25))]
+    found = points(read(paths).rows, "decode")
+    by_model = changes(found, "model")
+    assert [change.second for change in by_model] == ["random:llama-1b"] * 6
+    assert all(change.joules is not None and change.joules.value == pytest.approx(0.25) for change in by_model)
+    by_batch = changes(found, "batch")
+    assert {change.first for change in by_batch} == {"batch 1"}
+    assert len(by_batch) == 8
+    assert by_batch[0].fixed == "random:llama-8b, eager"
+    assert default_by(found) == "batch"
+
+
+def test_two_runs_of_the_same_are_told_apart_by_run(tmp_path: Path) -> None:
+    paths = [put(tmp_path / "a", every()), put(tmp_path / "b", every(run="energy-2", factor=1.01))]
+    found = points(read(paths).rows, "decode")
+    by_run = changes(found, "run")
+    assert len(by_run) == 6
+    assert all(c.joules and c.joules.low and c.joules.high and c.joules.low < 1 < c.joules.high for c in by_run)
+    assert {change.fixed.rpartition(", ")[2] for change in changes(found, "batch")} == {"energy-1", "energy-2"}
+
+
+def test_placements_are_said_as_they_were_asked_for(tmp_path: Path) -> None:
+    paths = [
+        put(tmp_path / "one", result(row(1))),
+        put(tmp_path / "four", result(row(4), run="b", device_map="balanced")),
+        put(tmp_path / "tp", result(row(2), run="c", tp_plan="auto")),
+        put(tmp_path / "split", result(row(1), run="d", max_memory='{"0": "9GiB"}')),
+        put(tmp_path / "cpu", result(row(0), run="e", device="cpu")),
+        put(tmp_path / "server", result(row(2, mode="server"), run="f")),
+    ]
+    found = points(read(paths).rows, "requests")
+    assert [each.placement for each in found] == [
+        "GPU 0", "GPUs 0,1,2,3 balanced", "GPUs 0,1 tensor parallel", 'GPU 0, at most {"0": "9GiB"}', "cpu",
+        "server on GPUs 0,1",
+    ]  # fmt: skip
+    assert default_by(found) == "batch", "a server's size is said otherwise"
+
+
+def test_whole_requests_are_compared_where_phases_are_not_known() -> None:
+    rows: list[dict[str, Scalar]] = [{"decode_tokens_per_s": 5.0}, {"decode_tokens_per_s": None}]
+    assert phase_of(rows[:1]) == "decode"
+    assert phase_of(rows) == "requests"
+
+
+def test_mixed_origins_and_different_gpus_are_said_and_not_held_against_each_other(tmp_path: Path) -> None:
+    fake = result(row(batch=8, origin="fake"), run="fake").model_copy(update={"gpu": "1 × Fake GPU"})
+    found = points(read([put(tmp_path / "a", result(row())), put(tmp_path / "b", fake)]).rows, "decode")
+    shown = page(found, "decode", "batch")
+    told = " ".join(
+        element.text for section in shown.sections for element in section.elements if element.kind == "text"
+    )
+    assert "Origins are mixed (fake, real)" in told
+    assert "Different GPUs (NVIDIA H200; Fake GPU)" in told
+    assert shown.origin == "fake"
+    assert [figure.name for figure in shown.figures] == ["pareto", "pareto_2"]
+
+
+def test_requests_of_different_sizes_have_figures_of_their_own(tmp_path: Path) -> None:
+    rows = [row(batch=batch, input_tokens=tokens) for tokens in (128, 2048) for batch in (1, 8)]
+    shown = page(points(read([put(tmp_path / "a", result(*rows))]).rows, "decode"), "decode", "batch")
+    assert [figure.name for figure in shown.figures] == ["pareto", "pareto_each", "pareto_2", "pareto_each_2"]
+    assert "128 in and 128 out" in shown.lead
+
+
+def test_the_command_prints_a_table_and_writes_what_it_is_asked_for(tmp_path: Path) -> None:
+    run = put(tmp_path / "run", result(row(mode="eager", batch=8), row(mode="graphs", batch=8)))
+    files = [tmp_path / "p.png", tmp_path / "p.html", tmp_path / "p.md", tmp_path / "p.json", tmp_path / "all"]
+    words = [str(run), "--json", *(word for file in files for word in ("-o", str(file)))]
+    ran = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert ran.exit_code == 0
+    data = json.loads(ran.stdout)
+    assert [one["front"] for one in data["points"]].count("front") == 1
+    assert data["of"] == "decode"
+    assert len(data["files"]) == 7
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert "graphs, 0.420" in files[1].read_text()
+    assert (tmp_path / "all/figures/pareto.png").is_file()
+    assert json.loads(files[3].read_text())["points"] == data["points"]
+
+
+def test_cells_without_energy_are_shown_with_the_reason_and_nothing_is_drawn(tmp_path: Path) -> None:
+    run = put(tmp_path / "run", result(row(0, energy=False)))
+    ran = CliRunner().invoke(command, [str(run)], catch_exceptions=False)
+    assert ran.exit_code == 0
+    assert "No GPU energy is known of this cell: no GPU is metered." in " ".join(ran.stdout.split())
+    with pytest.raises(BadInput, match="nothing to draw"):
+        CliRunner().invoke(command, [str(run), "-o", str(tmp_path / "p.png")], catch_exceptions=False)
+
+
+def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"holds no energy\.json"):
+        read([tmp_path])
+    with pytest.raises(BadInput, match="is not there"):
+        read([tmp_path / "absent"])
+    other = tmp_path / "other.json"
+    other.write_text('{"a": 1}')
+    with pytest.raises(BadInput, match=r"is not an energy\.json of this version of Assay"):
+        read([other])
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "model,mode,batch_size,concurrency,input_tokens,output_tokens,decode_tokens_per_s\nA,eager,1,1,1,1,x\n"
+    )
+    with pytest.raises(BadInput, match="'x' under decode_tokens_per_s is no number"):
+        points(read([table]).rows, "decode")
+    table.write_text("config_model,any_gpu_active\nA,True\n")
+    with pytest.raises(BadInput, match="row 1 names no cell"):
+        read([table])
+    with pytest.raises(BadInput, match=r"ends in \.html"):
+        CliRunner().invoke(command, [str(other), "-o", "x.pdf"], catch_exceptions=False)
+
+
+def test_one_bad_source_among_good_ones_is_told_and_the_rest_compared(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text("[")
+    found = read([put(tmp_path / "run", every()), bad])
+    assert len(found.rows) == 6
+    assert "not valid JSON" in found.unusable[0]
+    left = every().model_copy(update={"left_out": {"eager, batch 64, 512 in, 128 out": "out of memory."}})
+    assert read([put(tmp_path / "left", left)]).left_out == [
+        "energy-1: eager, batch 64, 512 in, 128 out gave nothing: out of memory"
+    ]
