@@ -16,20 +16,31 @@ from assay.reports.progress import describe
 from assay.store.records import Records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import JsonValue
+
     from assay.core.plan import Block, Trial
     from assay.core.values import Value
     from assay.experiments.base import Experiment
     from assay.machine.model import Machine
 
 
-def show(experiment: Experiment[Any], options: Value, machine: Machine, *, as_json: bool) -> int:
-    """Print what would be measured first; nothing is written and nothing started."""
+def show(
+    experiment: Experiment[Any],
+    options: Value,
+    machine: Machine,
+    *,
+    as_json: bool,
+    beside: Mapping[str, JsonValue] | None = None,
+) -> int:
+    """Print what would be measured first; nothing is written and nothing started. ``beside`` stands in the JSON too."""
     step = experiment.step(machine, options, Records([], Path()))
     if isinstance(step, Done):
         click.echo(f"Nothing to measure: {step.why}.")
         return 0
     if as_json:
-        click.echo(json.dumps(_as_data(step, machine), indent=2, ensure_ascii=False))
+        click.echo(json.dumps({**_as_data(step, machine), **(beside or {})}, indent=2, ensure_ascii=False))
         return 0
     count = len(step.trials)
     click.echo(f"First block: {step.name} ({step.why}), {count} trial{'' if count == 1 else 's'}")

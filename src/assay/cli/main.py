@@ -21,6 +21,7 @@ VERBS: Verbs = {
     "compare": ("assay.cli.compare:command", "Results held against each other: what is faster, slower, the same?"),
     "contention": ("assay.cli.contention:command", "Does side by side change what is measured, and what is picked?"),
     "doctor": ("assay.cli.doctor:command", "Look at this machine: what holds, what is noisy, how to mend it."),
+    "energy": ("assay.cli.energy:command", "What does a token cost in joules, on one GPU or many?"),
     "gate": ("assay.cli.gate:command", "Is one revision slower than another by more than a limit?"),
     "github": ("assay.cli.github:command", "Benchmarks asked for in comments, thresholds as pull requests."),
     "history": ("assay.cli.history:command", "What was measured before, and has anything become slower?"),

@@ -147,6 +147,8 @@ def _sent_to(
         elsewhere = {str(p.name) for p in ctx.command.params if isinstance(p, HostOption)}
         but = HERE | elsewhere | (after.kept if after is not None else frozenset())
     order = order_of(ctx, given, host.name, place, but=but, ships=ships).model_copy(update=changes)
+    if ships and after is not None:
+        order = order.model_copy(update={"words": (*order.words, *after.words)})
     if given.get("dry_run"):
         click.echo(host.script(order), nl=False)
         return 0
@@ -168,6 +170,9 @@ class After(Protocol):
 
     kept: frozenset[str]
     """The options that say so."""
+
+    words: tuple[str, ...]
+    """What is said there besides, so that it is not done there."""
 
     def prepared(self, order: Order) -> Callable[[Path, int], int]:
         """Make sure that it can be done; return who is given the run folder and exit code, and has the last word."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from assay.experiments.base import Experiment
 
 
-AFTERWARDS = {"output", "report", "update_config", "config", "baseline", "unsure"}
+AFTERWARDS = {"output", "report", "reports", "update_config", "config", "baseline", "unsure"}
 """What is done with results, which is no part of a plan."""
 BESIDE_A_PLAN = AFTERWARDS | {
     "apply", "file", "output_dir", "as_json", "dry_run", "name_host", "monitor", "monitor_interval", "history",

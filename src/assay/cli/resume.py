@@ -52,4 +52,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         code = measure.go_on(experiment, folder, machine, as_json=given["as_json"], remembered=given["history"])
     if len(folder.decisions()) == before:
         click.echo("Nothing was left to measure.", err=True)
+    if experiment.name == "energy":
+        from assay.cli.energy_after import reported
+
+        return reported(folder.path, code)
     return code

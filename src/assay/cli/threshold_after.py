@@ -92,6 +92,7 @@ class Here:
     """What is done here with a run that came back: all that `After` does, looked at before it is sent."""
 
     kept = frozenset({"output", "report", "update_config", "config", "baseline", "unsure"})
+    words: tuple[str, ...] = ()
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given

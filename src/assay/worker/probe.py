@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from assay.core.checks import check
 from assay.core.errors import AssayError
 from assay.timing import calibration
+from assay.worker.asking import answer_of
 
 if TYPE_CHECKING:
     from assay.core.results import Finding
 
-ASK_WITHIN_S = 120
 PYTORCH = ((2, 11), (2, 13))
 """The versions of PyTorch that Assay is tested with, first and last."""
 
 
 def ask() -> dict[str, Any]:
     """Return what a fresh process finds out about torch, CUDA, Triton and Helion."""
-    done = subprocess.run(
-        [sys.executable, "-m", "assay.worker.probe"],
-        capture_output=True,
-        text=True,
-        timeout=ASK_WITHIN_S,
-        check=False,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        last = done.stderr.strip().splitlines()
-        return {"error": last[-1] if last else f"the process ended with {done.returncode}"}
-    answer: dict[str, Any] = json.loads(lines[-1])
-    return answer
+    return answer_of("assay.worker.probe")
 
 
 def checks(said: dict[str, Any], *, gpus: int) -> list[Finding]:

@@ -1,0 +1,50 @@
+"""A question to a fresh process, which answers with one line of JSON: what it imports is slow, and may crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import JsonValue
+
+WITHIN_S = 120.0
+
+
+def answer_of(
+    module: str, wish: JsonValue = None, *, environment: Mapping[str, str] | None = None, within_s: float = WITHIN_S
+) -> dict[str, Any]:
+    """Return what a module answers to a wish, which it reads from its standard input; ``error``: why there is nothing.
+
+    Args:
+        module: Run as a program; the last line that it prints is its answer.
+        wish: Plain data.
+        environment: Variables that it has besides ours.
+        within_s: Who takes longer is ended.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", module],
+            input=json.dumps(wish),
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
+            env={**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})},
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {within_s:g} s"}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        last = done.stderr.strip().splitlines()
+        return {"error": last[-1] if last else f"the process ended with {done.returncode}"}
+    try:
+        answer: dict[str, Any] = json.loads(lines[-1])
+    except ValueError:
+        return {"error": f"it answered {lines[-1][:80]!r}"}
+    return answer

@@ -1,0 +1,58 @@
+"""Whether PyTorch can compute on each GPU: a little memory and one kernel on every one that it sees."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from assay.worker.asking import answer_of
+
+NUMBERS = 1 << 20
+
+
+def ask() -> dict[str, Any]:
+    """Return what a fresh process finds: ``torch``, its version, and ``gpus``, by UUID what came of touching each.
+
+    GPUs are counted as NVML counts them. ``error`` is there where the process itself failed.
+    """
+    return answer_of("assay.worker.touch", environment={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+
+
+def main() -> int:
+    """Touch every GPU, and print what came of it as one line of JSON."""
+    said: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    if torch is not None:
+        said |= {"torch": torch.__version__, "cuda": torch.version.cuda}
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        said["gpus"] = dict(_touched(torch, index) for index in range(count))
+    print(json.dumps(said))  # noqa: T201 - the answer to the parent
+    return 0
+
+
+def _touched(torch: Any, index: int) -> tuple[str, dict[str, Any]]:
+    """Return the UUID of a GPU, and what it said."""
+    told: dict[str, Any] = {"index": index, "error": None}
+    uuid = f"cuda:{index}"
+    try:
+        known = torch.cuda.get_device_properties(index)
+        uuid = f"GPU-{known.uuid}"
+        told |= {"name": known.name, "total_mib": known.total_memory / 2**20}
+        numbers = torch.arange(NUMBERS, device=f"cuda:{index}", dtype=torch.float32)
+        total = float((numbers % 2).sum().item())
+        if total != NUMBERS / 2:
+            told["error"] = f"it computed {total:g} instead of {NUMBERS / 2:g}"
+        free, _ = torch.cuda.mem_get_info(index)
+        told["free_mib"] = free / 2**20
+        told["bfloat16"] = bool(known.major >= 8)
+    except RuntimeError as error:
+        told["error"] = str(error).strip().splitlines()[0]
+    return uuid, told
+
+
+if __name__ == "__main__":
+    sys.exit(main())
