@@ -1,24 +1,36 @@
-"""A model in place: loaded once per process, whatever of it is asked for."""
+"""A model in place: planned, loaded once per process, and looked at, whatever of it is asked for afterwards."""
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assay.core.errors import MachineCannot
-from assay.workloads.generation.models import is_random, shape_of
-from assay.workloads.generation.random_weights import random_model
-from assay.workloads.torch_device import import_torch, open_device
+from assay.core.errors import BadInput, MachineCannot
+from assay.workloads.generation.dtypes import dtype_name, usable
+from assay.workloads.generation.fitting import Load, gib, named
+from assay.workloads.generation.hub import config_of, tokenizer_of
+from assay.workloads.generation.limits import DISK
+from assay.workloads.generation.models import import_transformers
+from assay.workloads.generation.placed import as_planned
+from assay.workloads.generation.placement import NAMES, plan
+from assay.workloads.generation.random_weights import empty_model
+from assay.workloads.generation.ranks import agreed, refuse_ranks_without_plan, share_out
+from assay.workloads.generation.seen import device_ids_of, see
+from assay.workloads.generation.sizes import context_of, sizes_of
+from assay.workloads.generation.weights import put_in_place
+from assay.workloads.torch_device import import_torch
+from assay.workloads.torch_memory import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from assay.workloads.generation.params import Generation
-
-
-def _alone(stop: bool) -> bool:  # noqa: FBT001
-    return stop
+    from assay.workloads.generation.placement import Plan
+    from assay.workloads.generation.seen import Seen
+    from assay.workloads.generation.sizes import Predicted
 
 
 @dataclass
@@ -32,16 +44,15 @@ class Loaded:
         dtype: Of its weights.
         placement: Which part really lies on which device, in the machine's names: ``{"model.layers.0": "cuda:2"}``.
         notes: What its user should know about how it was put in place.
-        load_s: Seconds from nothing to in place.
+        load_s: Seconds until its weights were in place, without the import of libraries.
         config: Its configuration, as transformers has it.
         context_tokens: The most tokens of a prompt and its answer together.
         vocabulary: Token ids go from 0 to one less.
+        sizes: What it takes, as it was told before it was loaded.
         rank: This process among those that compute the model together.
         ranks: How many those are.
         agree: Whether any rank would stop, asked by all of them.
-        parameters: How many numbers its weights are, each tied one once.
-        weights_bytes: What they take, over all devices.
-        offloaded: Parts of it lie in the host's memory or on disk, and are copied to a GPU when their turn comes.
+        offloaded: Parts lie in the host's memory or on disk, and are copied when their turn comes.
     """
 
     model: Any
@@ -54,66 +65,190 @@ class Loaded:
     config: Any
     context_tokens: int
     vocabulary: int
+    sizes: Predicted
     rank: int = 0
     ranks: int = 1
-    agree: Callable[[bool], bool] = _alone
-    parameters: int = 0
-    weights_bytes: int = 0
+    agree: Callable[[bool], bool] = bool
     offloaded: bool = False
-    key: str = ""
     closing: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers its weights are, over all ranks, each tied one once."""
+        return self.sizes.parameters
+
+    @property
+    def weights_bytes(self) -> int:
+        """What they take, over all devices."""
+        return self.sizes.weights_bytes
 
     def release(self) -> None:
         """Forget the model and give its memory back."""
-        _LOADED.pop(self.key, None)
+        for key in [key for key, one in _LOADED.items() if one is self]:
+            del _LOADED[key]
         self.model = self.tokenizer = None
-        for close in reversed(self.closing):
-            close()
-        self.closing.clear()
+        while self.closing:
+            self.closing.pop()()
         torch = import_torch()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
 _LOADED: dict[str, Loaded] = {}
+_MATTERS = (
+    "model",
+    "revision",
+    "trust_remote_code",
+    "torch_dtype",
+    "attn_implementation",
+    "device_map",
+    "max_memory",
+    "device_ids",
+    "tp_plan",
+)
+"""What a loaded model depends on; the rest is asked of it."""
 
 
 def loaded(generation: Generation, device: str, seed: int) -> Loaded:
-    """Return the model of a generation in place on a device of ours (``cpu:0``, ``cuda:3``), loaded now or before."""
-    key = f"{generation.model} {generation.torch_dtype} {generation.attn_implementation} {device} {seed}"
+    """Return the model of a generation in place on a device of ours (``cpu:0``, ``cuda:3``), loaded now or before.
+
+    One model is kept at a time. Where it is loaded now, room is left for what this generation asks.
+
+    Raises:
+        BadInput: What is asked for makes no sense.
+        MachineCannot: The model is not to be had, or does not fit, or the device cannot compute in its type.
+        TrialFailed: It was not placed as planned.
+    """
+    key = json.dumps([device, seed, *(getattr(generation, name) for name in _MATTERS)])
     if key not in _LOADED:
-        for other in list(_LOADED.values()):
-            other.release()
-        _LOADED[key] = _load(generation, device, seed, key)
+        release_all()
+        _LOADED[key] = _load(generation, device, seed)
     return _LOADED[key]
 
 
-def _load(generation: Generation, device: str, seed: int, key: str) -> Loaded:
-    torch = import_torch()
-    where = open_device(device)
-    if not is_random(generation.model):
-        raise MachineCannot(f"{generation.model} cannot be loaded yet.")
+def release_all() -> None:
+    """Forget every model of this process."""
+    for one in list(_LOADED.values()):
+        one.release()
+
+
+def _load(generation: Generation, device: str, seed: int) -> Loaded:
+    import_transformers()
+    refuse_ranks_without_plan(generation.tp_plan)
+    seen = see(device, device_ids_of(generation, device))
+    config = config_of(generation.model, generation.revision, trust_remote_code=generation.trust_remote_code)
+    name = dtype_name(generation.torch_dtype, config, seen.first.partition(":")[0])
+    dtype = usable(name, seen.first)
+    empty = empty_model(config, dtype, generation.attn_implementation, trust_remote_code=generation.trust_remote_code)
+    sizes = sizes_of(generation.model, empty, name)
     begun = time.perf_counter()
-    name = generation.torch_dtype
-    if name == "auto":
-        name = "float32" if where == "cpu" else "bfloat16"
-    dtype = getattr(torch, name)
-    config = shape_of(generation.model).config()
-    model = random_model(config, dtype, where, seed, generation.attn_implementation or None)
-    if where != "cpu":
-        torch.cuda.synchronize(where)
+    if generation.tp_plan:
+        return _in_ranks(generation, empty, sizes, seen, seed=seed, begun=begun)
+    planned = planned_for(generation, empty, sizes, seen)
+    with _enough_memory(sizes, seen):
+        model, closing = put_in_place(generation, empty, planned, seen, seed)
+    return _ready(
+        generation,
+        model,
+        sizes,
+        begun,
+        device=seen.here[planned.main],
+        placement={part: seen.told(place) for part, place in as_planned(model, planned, seen).items()},
+        notes=planned.notes,
+        offloaded=planned.offloaded,
+        closing=closing,
+    )
+
+
+def planned_for(generation: Generation, empty: Any, sizes: Predicted, seen: Seen) -> Plan:
+    """Return where the parts of a model are to lie, from what is free now."""
+    return plan(
+        empty,
+        sizes,
+        device_ids=seen.device_ids,
+        free_bytes={place: free_bytes(where) for place, where in seen.here.items() if place != DISK},
+        device_map=generation.device_map if generation.device_map in NAMES else _mapping(generation.device_map),
+        max_memory=_mapping(generation.max_memory) if generation.max_memory else None,
+        load=Load(generation.batch, generation.input_tokens, generation.output_tokens),
+    )
+
+
+def _in_ranks(generation: Generation, empty: Any, sizes: Predicted, seen: Seen, *, seed: int, begun: float) -> Loaded:
+    """Return this rank's share of a model that several compute together."""
+    with _enough_memory(sizes, seen):
+        shared = share_out(generation, empty, seen.first, seed)
+    return _ready(
+        generation,
+        shared.model,
+        sizes,
+        begun,
+        device=seen.first,
+        placement={"": seen.told(next(iter(seen.here)))},
+        notes=shared.notes,
+        rank=shared.ranks.rank,
+        ranks=shared.ranks.size,
+        agree=agreed,
+        closing=[shared.leave],
+    )
+
+
+def _ready(generation: Generation, model: Any, sizes: Predicted, begun: float, *, device: str, **more: Any) -> Loaded:
+    """Return a model that is in place, settled and told of."""
+    torch = import_torch()
+    model.eval().requires_grad_(False)
+    model.generation_config.pad_token_id = _padding(model)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    load_s = time.perf_counter() - begun
     return Loaded(
         model=model,
-        tokenizer=None,
-        device=torch.device(where),
-        dtype=dtype,
-        placement={"": device},
-        notes=(),
-        load_s=time.perf_counter() - begun,
-        config=config,
-        context_tokens=config.max_position_embeddings,
-        vocabulary=config.vocab_size,
-        parameters=sum(weight.numel() for weight in model.parameters()),
-        weights_bytes=sum(weight.numel() * weight.element_size() for weight in model.parameters()),
-        key=key,
+        tokenizer=tokenizer_of(generation.model, generation.revision, trust_remote_code=generation.trust_remote_code),
+        device=torch.device(device),
+        dtype=getattr(torch, sizes.dtype),
+        load_s=load_s,
+        config=model.config,
+        context_tokens=context_of(model.config),
+        vocabulary=sizes.vocabulary,
+        sizes=sizes,
+        **more,
     )
+
+
+def _padding(model: Any) -> int:
+    """Return the token that fills up short prompts: the model's own, or one that ends a text, or the first."""
+    for source in (model.generation_config, model.config.get_text_config()):
+        for name in ("pad_token_id", "eos_token_id"):
+            said = getattr(source, name, None)
+            token = said[0] if isinstance(said, list) and said else said
+            if isinstance(token, int) and token >= 0:
+                return token
+    return 0
+
+
+def _mapping(text: str) -> Any:
+    """Return a map from its JSON, or the text that is none: what is wrong with it is said where it is used."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(found, dict):
+        raise BadInput(f"{text} maps nothing; write names and values.")
+    return found
+
+
+@contextmanager
+def _enough_memory(sizes: Predicted, seen: Seen) -> Iterator[None]:
+    """Say in one sentence that memory ran out while a model was loaded, how much it needs and how much is free."""
+    torch = import_torch()
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        free = ", ".join(
+            f"{gib(free_bytes(where))} of {named(place)}" for place, where in seen.here.items() if place != DISK
+        )
+        raise MachineCannot(
+            f"Memory ran out while {sizes.model} was loaded: its weights take {gib(sizes.weights_bytes)} in "
+            f"{sizes.dtype}, and free are {free}. Somebody else may have taken what was free before."
+        ) from error

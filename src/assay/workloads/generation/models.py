@@ -6,6 +6,7 @@ is one with fewer layers.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -91,7 +92,6 @@ def import_transformers() -> Any:
         ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
         ("HF_HUB_DISABLE_TELEMETRY", "1"),
         ("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"),
-        ("TRANSFORMERS_VERBOSITY", "error"),
         ("TOKENIZERS_PARALLELISM", "false"),
     ):
         os.environ.setdefault(name, value)
@@ -105,6 +105,9 @@ def import_transformers() -> Any:
             f"they come with gpu-assay[energy]."
         ) from error
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    for name in ("accelerate", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     return transformers
 
 

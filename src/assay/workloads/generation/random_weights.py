@@ -6,9 +6,11 @@ a model that is split is the same as one that is not.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from assay.core.errors import MachineCannot
 from assay.workloads.generation.models import Config, import_transformers
 from assay.workloads.torch_device import Tensor, import_torch
 
@@ -19,40 +21,44 @@ STD = 0.02
 """How far weights are from zero, where a configuration does not say."""
 
 
-def empty_model(config: Config, dtype: Any, attention: str | None = None) -> Any:
+def empty_model(config: Config, dtype: Any, attention: str = "", *, trust_remote_code: bool = False) -> Any:
     """Return a model whose parameters take no memory; its buffers are there, in the host's memory, and right."""
     transformers = import_transformers()
     from accelerate import init_empty_weights
 
-    more = {} if attention is None else {"attn_implementation": attention}
-    with init_empty_weights(include_buffers=False):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **more)
+    more = {"attn_implementation": attention} if attention else {}
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = transformers.AutoModelForCausalLM.from_config(
+                copy.deepcopy(config), dtype=dtype, trust_remote_code=trust_remote_code, **more
+            )
+    except (ImportError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise MachineCannot(f"A model of this configuration cannot be made here: {said}") from error
     model.tie_weights()
     return model.eval().requires_grad_(False)
-
-
-def random_model(config: Config, dtype: Any, where: str, seed: int, attention: str | None = None) -> Any:
-    """Return a model on one device, its weights drawn there."""
-    model = empty_model(config, dtype, attention)
-    fill(model, seed, where, lambda _: where)
-    return model
 
 
 def fill(model: Any, seed: int, where: str, place: Callable[[str], str]) -> None:
     """Draw all weights of an empty model on the device ``where``, and put each, and each buffer, in its place."""
     from accelerate.utils import set_module_tensor_to_device
 
-    std = getattr(model.config, "initializer_range", None) or STD
+    std = std_of(model)
     for name, weight in list(model.named_parameters()):
-        drawn = _drawn(name, weight, std, seed, where).to(place(name))
-        set_module_tensor_to_device(model, name, drawn.device, value=drawn, dtype=weight.dtype)
+        values = drawn(name, weight, std, seed, where).to(place(name))
+        set_module_tensor_to_device(model, name, values.device, value=values, dtype=weight.dtype)
     for name, buffer in list(model.named_buffers()):
         set_module_tensor_to_device(model, name, place(name), value=buffer)
     model.tie_weights()
     model.requires_grad_(False)
 
 
-def _drawn(name: str, weight: Tensor, std: float, seed: int, where: str) -> Tensor:
+def std_of(model: Any) -> float:
+    """Return how far weights are from zero."""
+    return float(getattr(model.config, "initializer_range", None) or STD)
+
+
+def drawn(name: str, weight: Tensor, std: float, seed: int, where: str) -> Tensor:
     """Return the values of one weight: scales of norms are 1, biases 0, all others normal."""
     torch = import_torch()
     if name.endswith(".bias"):

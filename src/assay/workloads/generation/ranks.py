@@ -1,0 +1,158 @@
+"""A model that several processes compute together: tensor parallelism, as transformers plans it for each model.
+
+Every rank has its share of each layer's weights and adds its part to the others'. Layers placed one after another on
+GPUs (``device_map``) are no such thing: there one GPU works at a time, in one process.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assay.core.errors import BadInput, MachineCannot
+from assay.workloads import torch_ranks
+from assay.workloads.generation.models import is_random
+from assay.workloads.generation.random_weights import drawn, std_of
+from assay.workloads.generation.weights import read_checkpoint
+from assay.workloads.torch_device import import_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from assay.workloads.generation.params import Generation
+    from assay.workloads.torch_ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Shared:
+    """This rank's share of a model, and how it speaks with the others."""
+
+    model: Any
+    ranks: Ranks
+    leave: Callable[[], None]
+    notes: tuple[str, ...] = ()
+
+
+def refuse_ranks_without_plan(tp_plan: str, environment: Mapping[str, str] | None = None) -> None:
+    """Refuse to load all of a model in each of several processes, and a share of it in a single one.
+
+    Raises:
+        BadInput: Ranks and plan do not go together.
+    """
+    size = int((os.environ if environment is None else environment).get("WORLD_SIZE", "1"))
+    if size > 1 and not tp_plan:
+        raise BadInput(
+            f"This is one of {size} ranks, and without tp_plan each would load all of the model; "
+            "device_map needs one process that sees all GPUs."
+        )
+    if size == 1 and tp_plan:
+        raise BadInput("tp_plan needs two ranks or more, each with a device of its own.")
+
+
+def refuse_nodes(nodes: int) -> None:
+    """Refuse a pipeline over machines.
+
+    Raises:
+        MachineCannot: There is more than one.
+    """
+    if nodes > 1:
+        raise MachineCannot(
+            f"Layers are not placed on GPUs of {nodes} machines: device_map moves activations within one process, "
+            "which sees the GPUs of its own machine alone, and all but one would wait for the network at every token. "
+            "Use the GPUs of one machine, or a server (backend.type: openai) that is spread over machines itself."
+        )
+
+
+def share_out(generation: Generation, empty: Any, where: str, seed: int) -> Shared:
+    """Return this rank's share of a model, with its weights, having met the other ranks.
+
+    Raises:
+        MachineCannot: Transformers has no plan for such a model, or its heads cannot be shared out evenly.
+    """
+    ranks = torch_ranks.join(where)
+    try:
+        refuse_unequal(empty, ranks.size)
+        mesh = _mesh(ranks, where)
+        if is_random(generation.model):
+            model = _drawn_in_shares(empty, mesh, ranks.size, where, seed)
+        else:
+            model = _read_in_shares(generation, empty.dtype, mesh, ranks.size, where)
+    except BaseException:
+        torch_ranks.leave()
+        raise
+    note = f"tensor parallel: each layer is computed by {ranks.size} ranks together, which wait for each other twice"
+    return Shared(model, ranks, torch_ranks.leave, (note,))
+
+
+def refuse_unequal(empty: Any, size: int) -> None:
+    """Refuse a model for which there is no plan, or whose heads so many ranks cannot share.
+
+    Raises:
+        MachineCannot: It is one.
+    """
+    config = empty.config.get_text_config()
+    if not getattr(empty, "tp_plan", None):
+        raise MachineCannot(f"Transformers has no tp_plan for {type(empty).__name__}: place its layers by device_map.")
+    heads = config.num_attention_heads
+    for name, count in (("heads", heads), ("key-value heads", getattr(config, "num_key_value_heads", None) or heads)):
+        if count % size:
+            raise MachineCannot(f"{count} {name} cannot be shared out evenly to {size} ranks.")
+
+
+def agreed(stop: int) -> bool:
+    """Return whether any rank would stop; all of them ask at once and hear the same."""
+    torch = import_torch()
+    said = torch.tensor([int(stop)])
+    torch.distributed.all_reduce(said, op=torch.distributed.ReduceOp.MAX)
+    return bool(said.item())
+
+
+def _mesh(ranks: Ranks, where: str) -> Any:
+    """Return the ranks as PyTorch's mesh: over NCCL where each has a GPU of its own, over gloo otherwise."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    kind = where.partition(":")[0]
+    if ranks.group is not None:
+        return DeviceMesh.from_group(ranks.group, kind, mesh_dim_names=("tp",))
+    return DeviceMesh(kind, list(range(ranks.size)), mesh_dim_names=("tp",))
+
+
+def _drawn_in_shares(model: Any, mesh: Any, size: int, where: str, seed: int) -> Any:
+    """Have transformers share an empty model out, then draw each weight whole on every rank, and keep a share of it."""
+    from accelerate.utils import find_tied_parameters, set_module_tensor_to_device
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    torch = import_torch()
+    own = {name for name, _ in model.named_parameters()}
+    first = {name: min(own & set(group)) for group in find_tied_parameters(model) for name in group}
+    std = std_of(model)
+    model = type(model).maybe_distribute_model(model, DistributedConfig(tp_size=size, tp_plan="auto"), mesh)
+    for name, weight in list(model.named_parameters(remove_duplicate=False)):
+        values = drawn(first.get(name, name), weight, std, seed, where)
+        if isinstance(weight, DTensor):
+            share = distribute_tensor(values, mesh, weight.placements, src_data_rank=None)
+            owner, _, short = name.rpartition(".")
+            setattr(model.get_submodule(owner), short, torch.nn.Parameter(share, requires_grad=False))
+        else:
+            set_module_tensor_to_device(model, name, where, value=values)
+    for name, buffer in list(model.named_buffers()):
+        set_module_tensor_to_device(model, name, where, value=buffer)
+    return model
+
+
+def _read_in_shares(generation: Generation, dtype: Any, mesh: Any, size: int, where: str) -> Any:
+    """Read this rank's share of a checkpoint; transformers takes the number of this rank's GPU from the environment."""
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    before = os.environ.get("LOCAL_RANK")
+    os.environ["LOCAL_RANK"] = where.partition(":")[2] or "0"
+    try:
+        plan = DistributedConfig(tp_size=size, tp_plan="auto")
+        return read_checkpoint(generation, dtype, distributed_config=plan, device_mesh=mesh)
+    finally:
+        if before is None:
+            del os.environ["LOCAL_RANK"]
+        else:
+            os.environ["LOCAL_RANK"] = before
