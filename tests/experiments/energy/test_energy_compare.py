@@ -78,8 +78,11 @@ def test_a_ratios_interval_holds_both() -> None:
     found = ratio(Known(2.0, 1.9, 2.1), Known(4.0, 3.8, 4.2))
     assert found is not None
     assert found.value == 0.5
-    assert found.low == pytest.approx(0.5 / 1.0735, rel=1e-3)
-    assert ratio(Known(2.0), Known(4.0, 3.8, 4.2)) == Known(0.5)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.5 / 1.15 < found.low < 0.5 / 1.05
+    assert found.low * found.high == pytest.approx(0.25), "as far down as up, on logarithms"
+    assert ratio(Known(2.0), Known(4.0, 3.8, 4.2)) == Known(0.5, None, None)
     assert ratio(None, Known(1.0)) is None
     assert ratio(Known(1.0), Known(0.0)) is None
 

@@ -178,6 +178,6 @@ def what_changes(points: Sequence[Point], by: By) -> list[Table]:
             rows=tuple(
                 (each.fixed or None, each.first, each.second, times(each.rate), times(each.joules)) for each in found
             ),
-            note="Ratios, with the intervals of both taken as independent; 1 is no change.",
+            note="Ratios, as if neither knew of the other, which of one and the same sensor is wide; 1 is no change.",
         )
     ]

@@ -7,9 +7,10 @@ same request (so many tokens in, so many out) and of the same origin are held ag
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from assay.stats import ratios
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,13 +205,10 @@ def _changes(points: Sequence[Point], by: By, fixed: Sequence[str]) -> list[Chan
 
 
 def ratio(top: Known | None, bottom: Known | None) -> Known | None:
-    """Return one number over another; its interval takes both as independent, on logarithms."""
-    if top is None or bottom is None or top.value <= 0 or bottom.value <= 0:
+    """Return one number over another, with the interval of both as if neither knew of the other."""
+    if top is None or bottom is None:
         return None
-    value = top.value / bottom.value
-    ends = (top.low, top.high, bottom.low, bottom.high)
-    if any(end is None or end <= 0 for end in ends):
-        return Known(value)
-    down = math.hypot(math.log(top.value / (top.low or 1)), math.log((bottom.high or 1) / bottom.value))
-    up = math.hypot(math.log((top.high or 1) / top.value), math.log(bottom.value / (bottom.low or 1)))
-    return Known(value, value * math.exp(-down), value * math.exp(up))
+    levels = [ratios.level(each.value, each.low, each.high, None) for each in (bottom, top)]
+    if levels[0] is None or levels[1] is None:
+        return None
+    return Known(top.value / bottom.value, *(ratios.ratio(levels[0], levels[1]).interval() or (None, None)))

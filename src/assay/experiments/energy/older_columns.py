@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 ACTIVE_PERCENT = 5.0
 """A GPU that was ever busier than this was active, as the older tool had it."""
 
+OLDER_CONFIG = ("name", "backend", "model", "dataset", "num_samples", "device_ids")
+"""What the older tool told of a configuration."""
+
 MEASURED = tuple(name for name in GpuStats.model_fields if name not in {"gpu", "uuid", "energy_j_per_request", "note"})
 """Of one GPU: the older names, the most beside each mean."""
 
@@ -84,8 +87,9 @@ def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
     both = None if read is None or made is None else read + made
     carbon, joules = row.figures.get("carbon_g_per_1000_requests"), row.energy_j
     requests = counted.get("requests")
+    asked = {**config_columns(result), "config_dataset": result.config.get("prompts")}
     return {
-        **config_columns(result),
+        **{f"config_{name}": asked.get(f"config_{name}") for name in OLDER_CONFIG},
         "summary_total_prompts": requests,
         "summary_total_duration_seconds": row.measured_s,
         "summary_total_tokens": both,
