@@ -1,0 +1,77 @@
+"""Keys and values at fixed addresses, so that every decoding step is the same work and can be replayed.
+
+    columns   0 1 2 3 4 5 6 7 8 … length-1
+    prompt    █ █ █ █ █ · · · ·            written as a whole, once
+    step                ▲ slot             one column, for all layers; the step moves it on
+
+Only functions import this file: transformers need not be there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from transformers.cache_utils import Cache, StaticCache, StaticLayer
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from assay.workloads.torch_device import Tensor
+
+
+class Columns(StaticLayer):  # type: ignore[misc]  # transformers is not there for the type checker
+    """One layer's keys and values; the column to write is a tensor that all layers share.
+
+    A prompt is read as a cache that grows would have it read: attention gets the prompt's own keys and values, and no
+    columns that are still empty.
+    """
+
+    def __init__(self, length: int, slot: Tensor) -> None:
+        super().__init__(max_cache_len=length)
+        self.slot = slot
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Take the memory, in the shape that the first keys and values have."""
+        batch, heads = key_states.shape[:2]
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.batch_size, self.num_heads = batch, heads
+        self.k_head_dim, self.v_head_dim = key_states.shape[-1], value_states.shape[-1]
+        self.keys = key_states.new_zeros((batch, heads, self.max_cache_len, self.k_head_dim))
+        self.values = value_states.new_zeros((batch, heads, self.max_cache_len, self.v_head_dim))
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write a prompt from the first column on, or one token at the slot; return what attention is to look at."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        count = key_states.shape[-2]
+        if count > 1:
+            self.keys[:, :, :count].copy_(key_states)
+            self.values[:, :, :count].copy_(value_states)
+            return key_states, value_states
+        self.keys.index_copy_(2, self.slot, key_states)
+        self.values.index_copy_(2, self.slot, value_states)
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many columns attention sees, and the first of them."""
+        return (query_length if query_length > 1 else self.max_cache_len), 0
+
+    def get_seq_length(self) -> int:
+        """Return how many tokens came before those that are read: a prompt is always the first thing."""
+        return 0
+
+
+def fixed_cache(config: Any, length: int, device: Any) -> tuple[Cache, Tensor] | None:
+    """Return a cache of so many columns and its slot; null for a model whose layers do not keep every token."""
+    kinds = StaticCache(config=config, max_cache_len=length).layers
+    if any(type(layer) is not StaticLayer for layer in kinds):
+        return None
+    slot = torch.zeros(1, dtype=torch.long, device=device)
+    return Cache(layers=[Columns(length, slot) for _ in kinds]), slot
+
+
+def of_one_layer(cache: Cache, index: int) -> Cache:
+    """Return a cache that holds one layer of another, as its first."""
+    return Cache(layers=[cache.layers[index]])
