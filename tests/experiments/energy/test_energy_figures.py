@@ -1,0 +1,310 @@
+"""What runs of energy say, where the truth is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assay.experiments.energy import EXPERIMENT
+from assay.experiments.energy.result import NOT_ASKED, study_of
+from assay.experiments.energy.rows import FIGURES, EnergyResult, EnergyRow
+from tests.experiments.energy.metered_world import (
+    DECODE_W,
+    IDLE_W,
+    PREFILL_TOKEN_S,
+    PREFILL_W,
+    STEP_S,
+    World,
+    config,
+    gpus,
+    options,
+)
+from tests.machines import machine
+
+if TYPE_CHECKING:
+    from assay.experiments.energy.options import EnergyOptions
+    from assay.machine.model import Machine
+    from tests.experiments.remembered import Remembered
+
+IDS: dict[int, list[int]] = {1: [0], 2: [0, 1], 4: [0, 1, 2, 3], 8: list(range(8))}
+SERVER = {"type": "openai", "model": "some/model", "endpoint": "http://127.0.0.1:8000/v1"}
+
+
+def result_of(there: Machine, wanted: EnergyOptions, records: Remembered) -> EnergyResult:
+    return study_of(there, wanted, records).result
+
+
+def value(row: EnergyRow, name: str) -> float:
+    estimate = row.figures[name]
+    assert estimate is not None, row.why_not.get(name)
+    return estimate.value
+
+
+def why(row: EnergyRow, name: str) -> str:
+    assert row.figures[name] is None
+    return row.why_not[name]
+
+
+def single(there: Machine, wanted: EnergyOptions, world: World) -> EnergyRow:
+    (row,) = result_of(there, wanted, world.measured(wanted)).rows
+    return row
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_every_figure_meets_the_truth_on_any_number_of_gpus(count: int) -> None:
+    there = gpus(8)
+    wanted = options(
+        there, config(backend={"device_ids": IDS[count]}, metrics={"carbon_g_per_kwh": 400}, batch_sizes=8)
+    )
+    row = single(there, wanted, World(there, between=0.0, host_w=50.0))
+    read_s, made_s = 8 * 100 * PREFILL_TOKEN_S, 50 * STEP_S["eager"]
+    request_j = (PREFILL_W * read_s + DECODE_W * made_s) / 8
+    whole_s = read_s + made_s
+    power_w = 8 * request_j / whole_s
+    truth = {
+        "decode_j_per_token": DECODE_W * STEP_S["eager"] / 8,
+        "prefill_j_per_token": PREFILL_W * PREFILL_TOKEN_S,
+        "j_per_output_token": request_j / 51,
+        "j_per_total_token": request_j / 151,
+        "j_per_request": request_j,
+        "wh_per_1000_requests": request_j / 3.6,
+        "carbon_g_per_1000_requests": request_j / 3.6 / 1000 * 400,
+        "decode_tokens_per_s": 8 / STEP_S["eager"],
+        "prefill_tokens_per_s": 1 / PREFILL_TOKEN_S,
+        "output_tokens_per_s": 8 * 51 / whole_s,
+        "requests_per_s": 8 / whole_s,
+        "ttft_ms": 1e3 * read_s,
+        "tpot_ms": 1e3 * STEP_S["eager"],
+        "gap_p50_ms": 20.0,
+        "gap_p95_ms": 20.0,
+        "gap_p99_ms": 20.0,
+        "tokens_per_s_per_w": 8 * 51 / whole_s / power_w,
+        "power_w": power_w,
+        "idle_w": IDLE_W,
+        "idle_share": IDLE_W / power_w,
+        "busy_share": 0.9,
+        "bandwidth_share": 0.25,
+        "compute_share": 0.5,
+        "phases_share": 1.0,
+        "host_j_per_output_token": 50.0 * whole_s / (8 * 51),
+    }
+    assert set(truth) == set(FIGURES)
+    for name, expected in truth.items():
+        assert value(row, name) == pytest.approx(expected, rel=1e-6), name
+        estimate = row.figures[name]
+        assert estimate is not None
+        assert (estimate.unit, estimate.scope) == (FIGURES[name][0], "run")
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low <= estimate.value <= estimate.high
+    assert [gpu.gpu for gpu in row.gpus] == IDS[count]
+    parts = [gpu.energy_j_per_request for gpu in row.gpus]
+    assert sum(part.value for part in parts if part is not None) == pytest.approx(request_j)
+    assert not row.partial
+    assert (row.why_not, row.notes) == ({}, ())
+
+
+def test_statistics_of_gpus_are_means_and_the_most_beside_them() -> None:
+    there = gpus(4)
+    row = single(there, options(there, config(backend={"device_ids": [1, 3]})), World(there, between=0.0))
+    assert [gpu.gpu for gpu in row.gpus] == [1, 3]
+    power_w = value(row, "power_w")
+    for gpu in row.gpus:
+        assert gpu.power_draw_w == pytest.approx(power_w / 2)
+        assert gpu.power_draw_w_max == pytest.approx(1.1 * power_w / 2)
+        assert gpu.utilization_percent == pytest.approx(50.0)
+        assert (gpu.utilization_percent_max, gpu.temperature_c_max) == (60.0 + gpu.gpu, 70.0)
+        assert (gpu.memory_used_mb, gpu.memory_total_mb) == (4000.0 + gpu.gpu, 80_000.0)
+        assert gpu.memory_percent == pytest.approx(5.0, rel=0.01)
+        assert gpu.temperature_c == pytest.approx(60.0)
+    assert row.peak_power_w == pytest.approx(1.2 * power_w)
+    whole = row.energy_j
+    assert whole is not None
+    assert row.measured_s is not None
+    assert whole.value == pytest.approx(power_w * row.measured_s)
+    assert row.tokens["output_tokens"] == 51 * row.tokens["requests"]
+
+
+def test_a_gpu_that_does_not_say_its_power_takes_the_sum_with_it_and_nothing_else() -> None:
+    there = gpus(2)
+    row = single(there, options(there, config(backend={"device_ids": [0, 1]})), World(there, silent=frozenset({1})))
+    assert why(row, "decode_j_per_token") == "this device shows neither its energy nor its power"
+    assert value(row, "decode_tokens_per_s") == pytest.approx(50.0)
+    said, silent = row.gpus
+    assert said.energy_j_per_request is not None
+    assert (silent.power_draw_w, silent.energy_j_per_request, silent.utilization_percent) == (None, None, 50.0)
+    assert "neither its energy nor its power" in (silent.note or "")
+    assert row.energy_j is None
+
+
+def test_a_gpu_lost_midway_leaves_what_was_measured_marked() -> None:
+    there = gpus(1)
+    wanted = options(there, config(batch_sizes=[1, 8, 32]))
+    records = World(there, lost=4).measured(wanted)
+    assert [record.status for record in records] == ["failed"]
+    result = result_of(there, wanted, records)
+    assert [row.partial for row in result.rows] == [True] * 3
+    first, *others = result.rows
+    told = first.figures["decode_j_per_token"]
+    assert told is not None
+    assert (told.n, told.scope) == (2, "run")
+    assert all(row.figures["decode_j_per_token"] is not None for row in others), "the first process had them all"
+    assert any("fell off the bus" in note for note in first.notes)
+    assert "3 of 3 only in part" in EXPERIMENT.analyse(there, wanted, records).headline
+
+
+def test_out_of_memory_at_the_third_batch_size_keeps_the_others_and_says_why() -> None:
+    there = gpus(1)
+    wanted = options(there, config(batch_sizes=[1, 8, 32]))
+    why = "out of memory: 81.2 GiB are needed and 79.6 GiB are there"
+    world = World(there, fails=lambda told: why if told.batch == 32 and told.phase != "idle" else None)
+    records = world.measured(wanted)
+    result = result_of(there, wanted, records)
+    assert [row.cell.batch for row in result.rows] == [1, 8]
+    assert not any(row.partial for row in result.rows)
+    assert result.left_out == {"eager, batch 32, 100 in, 51 out": why}
+    found = EXPERIMENT.analyse(there, wanted, records)
+    assert f"1 of 3 cells left out ({why})" in found.headline
+    (left,) = [finding for finding in found.findings if finding.facts["about"] == "left out"]
+    assert (left.verdict, left.reason) == ("no", why)
+
+
+def test_a_phase_that_does_not_work_leaves_the_other_phases_and_marks_the_cell() -> None:
+    there = gpus(1)
+    wanted = options(there, config())
+    row = single(there, wanted, World(there, fails=lambda told: "it broke" if told.phase == "decode" else None))
+    assert row.partial
+    assert why(row, "decode_j_per_token") == "it broke"
+    assert value(row, "prefill_j_per_token") > 0
+    assert why(row, "phases_share") == "no process told the energy of both phases and of whole requests"
+    assert any("decode was cut short or left out in 3 processes: it broke" in note for note in row.notes)
+
+
+def test_a_server_is_not_taken_apart_and_its_errors_are_counted() -> None:
+    there = gpus(2)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [1]}, concurrency=[4, 1]))
+    assert (wanted.devices, wanted.metered) == (("cpu:0",), ("cuda:1",))
+    result = result_of(there, wanted, World(there, between=0.0, errors=2.0).measured(wanted))
+    assert [row.cell.name for row in result.rows] == [
+        "server, 1 at once, 100 in, 51 out", "server, 4 at once, 100 in, 51 out",
+    ]  # fmt: skip
+    row = result.rows[1]
+    assert why(row, "decode_j_per_token") == why(row, "phases_share") == "a server is not taken apart"
+    assert why(row, "busy_share") == "a server's kernels and memory are not seen from outside"
+    request_j = (PREFILL_W * 100 * PREFILL_TOKEN_S + DECODE_W * 50 * STEP_S["eager"]) / 4
+    assert value(row, "j_per_request") == pytest.approx(request_j)
+    assert value(row, "ttft_ms") == pytest.approx(2.0)
+    assert value(row, "gap_p99_ms") == pytest.approx(20.0)
+    assert any("requests failed" in note for note in row.notes)
+
+
+def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read() -> None:
+    there = gpus(1)
+    wanted = options(there, config(metrics={"enabled": False}))
+    assert (wanted.monitored, wanted.stage_s) == (False, 1.0)
+    records = World(there, watched=False).measured(wanted)
+    row = result_of(there, wanted, records).rows[0]
+    assert why(row, "decode_j_per_token") == why(row, "idle_w") == NOT_ASKED
+    assert "50.0 tokens/s at batch 1, eager; energy not told" in EXPERIMENT.analyse(there, wanted, records).headline
+    bare = machine(cores=(4,))
+    wanted = options(bare, config())
+    row = single(bare, wanted, World(bare))
+    assert why(row, "decode_j_per_token") == "no GPU is metered"
+    assert why(row, "host_j_per_output_token").startswith("the processor's energy counters")
+    assert row.gpus == ()
+
+
+def test_the_processors_energy_is_told_without_a_gpu_and_counts_nothing_twice() -> None:
+    bare = machine(cores=(4,))
+    row = single(bare, options(bare, config()), World(bare, host_w=40.0))
+    whole_s = 100 * PREFILL_TOKEN_S + 50 * STEP_S["eager"]
+    assert value(row, "host_j_per_output_token") == pytest.approx(40.0 * whole_s / 51)
+
+
+def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
+    there = gpus(1)
+    wanted = options(there, config(modes=["eager", "graphs"]))
+    eager, graphs = result_of(there, wanted, World(there, busy=0.17).measured(wanted)).rows
+    (said,) = [note for note in eager.notes if "host-bound" in note]
+    assert "the GPU waited for the host 83 % of the time" in said
+    assert "mode graphs shows the GPU's" in said
+    assert not any("mode graphs" in note for note in graphs.notes)
+    assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
+
+
+def test_graphs_are_held_against_eager_in_joules_and_in_speed() -> None:
+    there = gpus(1)
+    wanted = options(there, config(modes=["eager", "graphs"]))
+    found = EXPERIMENT.analyse(there, wanted, World(there).measured(wanted))
+    joules, speed = [finding for finding in found.findings if finding.facts["about"] == "modes"]
+    assert (joules.verdict, speed.verdict) == ("yes", "yes")
+    assert joules.estimate is not None
+    assert speed.estimate is not None
+    assert joules.estimate.value == pytest.approx(0.2)
+    assert joules.estimate.low is not None
+    assert joules.estimate.low < 0.2 < (joules.estimate.high or 0)
+    assert speed.estimate.value == pytest.approx(5.0)
+
+
+def test_a_fake_gpu_says_so_everywhere() -> None:
+    there = gpus(1)
+    wanted = options(there, config())
+    records = World(there, origin="fake").measured(wanted)
+    found = EXPERIMENT.analyse(there, wanted, records)
+    assert {finding.origin for finding in found.findings} == {"fake"}
+    assert found.headline.endswith("The numbers are of a fake device.")
+    assert {row.origin for row in result_of(there, wanted, records).rows} == {"fake"}
+    assert EXPERIMENT.page(there, wanted, found, records).origin == "fake"
+
+
+def test_few_gaps_tell_no_p99_and_say_how_many_are_needed() -> None:
+    there = gpus(1)
+    wanted = options(there, config(output_tokens=5, window_s=0.2))
+    row = single(there, wanted, World(there))
+    assert why(row, "gap_p99_ms") == "100 gaps of one process are needed, and there are 12 at most"
+    assert value(row, "gap_p50_ms") == pytest.approx(20.0)
+
+
+def test_one_process_has_the_sensors_interval_and_says_so() -> None:
+    there = gpus(1)
+    wanted = options(there, config(repeats=1))
+    row = single(there, wanted, World(there, sensor=lambda _: 0.01))
+    told = row.figures["decode_j_per_token"]
+    assert told is not None
+    assert (told.scope, told.n) == ("process", 1)
+    assert told.relative_half_width == pytest.approx(0.01)
+    assert "sensor" in told.method
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        {},
+        {"silent": frozenset({0})},
+        {"lost": 2},
+        {"watched": False},
+        {"origin": "fake", "notes": ("unbalanced: GPU 0 holds 3 of 4 layers",)},
+        {"fails": lambda told: "it does not work"},
+        {"fails": lambda told: "it does not work" if told.phase in {"idle", "whole"} else None},
+    ],
+)
+@pytest.mark.parametrize("backend", [{}, {"device": "cpu"}, SERVER])
+def test_pages_and_files_work_whatever_is_missing(world: dict[str, Any], backend: dict[str, Any]) -> None:
+    there = gpus(2)
+    served = backend.get("type") == "openai"
+    sizes: dict[str, Any] = {"concurrency": [1, 4]} if served else {"batch_sizes": [1, 8]}
+    wanted = options(there, config(backend=backend, **sizes))
+    records = World(there, **world).measured(wanted)
+    found = EXPERIMENT.analyse(there, wanted, records)
+    page = EXPERIMENT.page(there, wanted, found, records)
+    assert page.lead == found.headline
+    files = EXPERIMENT.files(there, wanted, found, records)
+    assert EnergyResult.model_validate_json(files["energy.json"]) == result_of(there, wanted, records)
+
+
+def test_what_was_noted_of_the_placement_stands_beside_the_cell() -> None:
+    there = gpus(1)
+    row = single(there, options(there, config()), World(there, notes=("unbalanced: 3 of 4 on GPU 0",)))
+    assert row.notes == ("unbalanced: 3 of 4 on GPU 0",)
+    assert row.placement == {"model.layers.0": "cuda:0"}
