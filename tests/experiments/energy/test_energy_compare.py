@@ -10,6 +10,7 @@ from assay.cli.energy_compare import command
 from assay.core.errors import BadInput
 from assay.experiments.energy.compare_page import page
 from assay.experiments.energy.compare_sources import phase_of, points, read
+from assay.experiments.energy.compare_words import said, times
 from assay.experiments.energy.comparing import Known, Point, changes, default_by, front_path, ratio, standings
 from assay.experiments.energy.report_files import report_files
 from tests.experiments.energy.made_rows import result, row
@@ -93,6 +94,7 @@ def test_run_folders_json_and_tables_say_the_same(tmp_path: Path) -> None:
     assert by_folder == points(read([run / "energy.json"]).rows, "decode")
     assert by_folder == points(read([run / "energy.csv"]).rows, "decode")
     assert len(by_folder) == 6
+    assert len(read([run, run / "energy.csv"]).rows) == 6, "the same cells of the same run are one"
     assert by_folder[0].placement == "GPU 0"
     assert by_folder[0].rate == Known(12.0, 12 * 0.98, 12 * 1.02)
 
@@ -134,6 +136,14 @@ def test_placements_are_said_as_they_were_asked_for(tmp_path: Path) -> None:
         "server on GPUs 0,1",
     ]  # fmt: skip
     assert default_by(found) == "batch", "a server's size is said otherwise"
+
+
+def test_an_interval_that_tells_nothing_is_said_to() -> None:
+    assert said(Known(0.17, 0.165, 0.1751)) == "0.170 [0.165, 0.175]"
+    assert said(Known(724.0, 0.0, 6e8)) == "724 [any]"
+    assert said(Known(3900.4)) == "3,900"
+    assert times(Known(0.25, 0.24, 0.26)) == "0.250× [0.240, 0.260]"
+    assert times(None) is None
 
 
 def test_whole_requests_are_compared_where_phases_are_not_known() -> None:

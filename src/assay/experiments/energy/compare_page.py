@@ -21,10 +21,11 @@ from assay.experiments.energy.comparing import Known, changes, differing, front_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assay.core.page import Element
+    from assay.core.page import Cell, Element
     from assay.experiments.energy.comparing import By, Of, Point, Standing
 
 MOST_TOLD = 20
+TITLES = {"batch": "sequences"}
 
 
 def page(points: Sequence[Point], of: Of, by: By, *, notes: Sequence[str] = ()) -> Page:
@@ -61,25 +62,20 @@ def table(points: Sequence[Point], of: Of, everything: Sequence[Point]) -> Table
     names = differing(everything)
     points = sorted(points, key=_by_energy)
     together, each = standings(points), standings(points, each=True)
-    heads = [Column(title="#"), *(Column(title="sequences" if n == "batch" else n) for n in names)]
-    heads += [Column(title=title, numeric=True) for title in ("tokens/s", "each", "J/token")]
-    heads += [Column(title="front"), Column(title="front, each")]
-    rows = [
-        (
-            str(place + 1),
-            *(point.said(name) for name in names),
-            said(point.rate),
-            said(Known(point.each_rate.value) if point.each_rate else None),
-            said(point.joules),
-            _standing(together[place], points),
-            _standing(each[place], points),
-        )
-        for place, point in enumerate(points)
+    columns: list[tuple[Column, list[Cell]]] = [(Column(title="#"), [str(n) for n in range(1, len(points) + 1)])]
+    columns += [(Column(title=TITLES.get(name, name)), [point.said(name) for point in points]) for name in names]
+    columns += [
+        (Column(title="tokens/s", numeric=True), [said(point.rate) for point in points]),
+        (Column(title="each", numeric=True), [said(_bare(point.each_rate)) for point in points]),
+        (Column(title="J/token", numeric=True), [said(point.joules) for point in points]),
     ]
+    if any(together):
+        columns.append((Column(title="front"), [_standing(standing, points) for standing in together]))
+        columns.append((Column(title="front, each"), [_standing(standing, points) for standing in each]))
     return Table(
         title=_title(points, everything),
-        columns=tuple(heads),
-        rows=tuple(rows),
+        columns=tuple(column for column, _ in columns),
+        rows=tuple(zip(*(cells for _, cells in columns), strict=True)),
         tones=tuple("plain" if mark is None else TONES[mark.state] for mark in together),
         note=(
             f"{SPEED[of].capitalize()}, of all sequences together and of each; GPU energy alone, idle power within it; "
@@ -87,6 +83,10 @@ def table(points: Sequence[Point], of: Of, everything: Sequence[Point]) -> Table
             "does, by its number. Unsure: the intervals do not say."
         ),
     )
+
+
+def _bare(known: Known | None) -> Known | None:
+    return None if known is None else Known(known.value)
 
 
 def _by_energy(point: Point) -> tuple[bool, float]:
@@ -165,19 +165,19 @@ def what_changes(points: Sequence[Point], by: By) -> list[Table]:
     if not found:
         return []
     what = "more sequences at once change" if by == "batch" else f"another {by} changes"
+    columns: list[tuple[Column, list[Cell]]] = [
+        (Column(title="from"), [change.first for change in found]),
+        (Column(title="to"), [change.second for change in found]),
+        (Column(title="tokens/s", numeric=True), [times(change.rate) for change in found]),
+        (Column(title="J/token", numeric=True), [times(change.joules) for change in found]),
+    ]
+    if any(change.fixed for change in found):
+        columns.insert(0, (Column(title="at"), [change.fixed for change in found]))
     return [
         Table(
             title=f"What {what}, all else the same",
-            columns=(
-                Column(title="at"),
-                Column(title="from"),
-                Column(title="to"),
-                Column(title="tokens/s", numeric=True),
-                Column(title="J/token", numeric=True),
-            ),
-            rows=tuple(
-                (each.fixed or None, each.first, each.second, times(each.rate), times(each.joules)) for each in found
-            ),
+            columns=tuple(column for column, _ in columns),
+            rows=tuple(zip(*(cells for _, cells in columns), strict=True)),
             note="Ratios, as if neither knew of the other, which of one and the same sensor is wide; 1 is no change.",
         )
     ]

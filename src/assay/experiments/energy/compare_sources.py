@@ -13,7 +13,7 @@ from assay.core.errors import BadInput
 from assay.core.values import first_problem
 from assay.experiments.energy.comparing import FIGURES_OF, Known, Of, Point
 from assay.experiments.energy.csv_rows import parse
-from assay.experiments.energy.flat import CELL, KNOWN, flat_rows
+from assay.experiments.energy.flat import CELL, KEY, KNOWN, flat_rows
 from assay.experiments.energy.report_files import JSON_FILE
 from assay.experiments.energy.rows import EnergyResult
 from assay.store.runs import run_paths
@@ -53,9 +53,18 @@ def read(paths: Iterable[Path]) -> Sources:
                 if len(paths) == 1 and file == path:
                     raise
                 found.unusable.append(str(error).rstrip("."))
+    found.rows = _each_once(found.rows)
     if not found.rows:
         raise BadInput(f"Nothing can be compared: {'; '.join(found.unusable) or 'no cell was measured'}.")
     return found
+
+
+def _each_once(rows: Sequence[Mapping[str, Scalar]]) -> list[Mapping[str, Scalar]]:
+    """Return rows without those that say again what a row before says: a run's folder and the table it was added to."""
+    seen: dict[tuple[str, ...], Mapping[str, Scalar]] = {}
+    for row in rows:
+        seen.setdefault(tuple(str(row.get(name)) for name in ("model", "started_at", *KEY)), row)
+    return list(seen.values())
 
 
 def _files(path: Path, found: Sources) -> list[Path]:

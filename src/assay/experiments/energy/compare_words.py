@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from assay.experiments.energy.comparing import Known, differing, shapes, standings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from assay.core.page import Tone
     from assay.core.results import Origin
@@ -20,6 +20,8 @@ SPEED: dict[Of, str] = {
     "requests": "output tokens/s of whole requests",
 }
 TONES: dict[State, Tone] = {"front": "good", "dominated": "plain", "unsure": "unsure"}
+ANY = 10.0
+"""An interval that reaches so many times as far as its number tells nothing."""
 WIDE = 4.0
 """Numbers that are this many times apart stand on a logarithmic axis."""
 
@@ -34,18 +36,22 @@ def said(known: Known | None) -> str | None:
     if known is None:
         return None
     decimals = max(0, 2 - math.floor(math.log10(abs(known.value)))) if known.value else 0
-    ends = [end for end in (known.low, known.high) if end is not None]
-    value, *low_high = (f"{number:,.{decimals}f}" for number in (known.value, *ends))
-    return f"{value} [{', '.join(low_high)}]" if low_high else value
+    return _with_ends(known, lambda number: f"{number:,.{decimals}f}")
+
+
+def _with_ends(known: Known, write: Callable[[float], str], unit: str = "") -> str:
+    """Write a number and its interval; one that reaches far beyond the number says only that it does."""
+    value = f"{write(known.value)}{unit}"
+    if known.low is None or known.high is None:
+        return value
+    if known.high > ANY * known.value or known.low * ANY < known.value:
+        return f"{value} [any]"
+    return f"{value} [{write(known.low)}, {write(known.high)}]"
 
 
 def times(known: Known | None) -> str | None:
     """Write a ratio: ``0.25× [0.24, 0.26]``."""
-    if known is None:
-        return None
-    if known.low is None or known.high is None:
-        return f"{known.value:#.3g}×"
-    return f"{known.value:#.3g}× [{known.low:#.3g}, {known.high:#.3g}]"
+    return None if known is None else _with_ends(known, lambda number: f"{number:#.3g}", "×")
 
 
 def named(point: Point, points: Sequence[Point]) -> str:
