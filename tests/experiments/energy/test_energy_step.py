@@ -19,6 +19,7 @@ from assay.experiments.energy.windows import UNKNOWN_S, stage_length
 from assay.experiments.registry import find
 from assay.joules.kept import keep_model
 from assay.joules.model import CounterModel, SensorModel
+from assay.machine.model import Link
 from assay.workloads.generation.params import Generation
 from tests.experiments.energy.metered_world import World, config, gpus, options
 from tests.experiments.remembered import Remembered
@@ -212,3 +213,25 @@ def test_nothing_is_measured_for_longer_without_joules_or_after_a_failure() -> N
         (World(there, silent=frozenset({0})), options(there, config())),
     ):
         assert [record.block for record in world.measured(wanted)] == ["stages"]
+
+
+def test_one_output_token_has_nothing_to_decode_and_its_requests_stand_for_it() -> None:
+    there = gpus(1)
+    wanted = options(there, config(output_tokens=1))
+    assert [each.phase for each in told(first(wanted))] == ["idle", "prefill", "whole"]
+    records = World(there).measured(wanted)
+    (row,) = study_of(there, wanted, records).result.rows
+    assert "nothing is decoded" in row.why_not["decode_j_per_token"]
+    assert not row.partial
+    assert "J per output token at batch 1" in EXPERIMENT.analyse(there, wanted, records).headline
+
+
+def test_layers_go_over_linked_gpus_in_turn_and_pcie_is_said() -> None:
+    links = tuple(Link(gpus=pair, nvlinks=4 if pair == (0, 2) else 0, path="node") for pair in ((0, 1), (0, 2), (1, 2)))
+    there = gpus(3, links=links)
+    wanted = options(there, config(backend={"device_ids": [0, 1, 2]}))
+    order = (*wanted.devices, *wanted.metered)
+    assert abs(order.index("cuda:0") - order.index("cuda:2")) == 1
+    assert any("linked ones follow one another" in note for note in wanted.notes)
+    assert any("not linked by NVLink" in note for note in wanted.notes)
+    assert options(there, config(backend={"device_ids": [0, 1, 2], "device_map": {"": 1}})).devices == ("cuda:0",)

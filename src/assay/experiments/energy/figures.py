@@ -30,9 +30,7 @@ Told = Estimate | str
 Ends = tuple[float, float] | None
 
 
-def cell_seen(
-    place_of: Sequence[Place], gathered: Gathered, *, ranks: int = 1, carbon_g_per_kwh: float | None = None
-) -> CellSeen:
+def cell_seen(place_of: Sequence[Place], gathered: Gathered, *, carbon_g_per_kwh: float | None = None) -> CellSeen:
     """Return all that was seen of the cell of some places, one for each of its phases."""
     cell = next(place.cell for place in place_of if place.cell is not None)
     windows = {place.phase: tuple(s for s in gathered.seen if s.place == place) for place in place_of}
@@ -45,7 +43,7 @@ def cell_seen(
     failed = next((record.reason for record in gathered.records if record.status != "ok" and record.reason), None)
     told = {place.phase: why_not.get(place.phase) or failed for place in place_of}
     reasons = {**why_not, **{phase: why for phase, why in told.items() if why is not None}}
-    return CellSeen(cell, windows, idle, reasons, ranks, carbon_g_per_kwh)
+    return CellSeen(cell, windows, idle, reasons, carbon_g_per_kwh)
 
 
 def figures_of(seen: CellSeen) -> dict[str, Told]:

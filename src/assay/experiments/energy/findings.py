@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate, Finding, Findings
-from assay.experiments.energy.headline import SERVED, headline
+from assay.experiments.energy.headline import headline, main_of
 from assay.experiments.energy.rows import HEADLINE
 from assay.experiments.energy.words import PHASES_WITHIN
 from assay.stats import ratios
@@ -61,7 +61,7 @@ def facts_of(options: EnergyOptions, cell: Cell) -> Params:
 def _figures(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
     """Give the figures of a cell that are findings of their own; of those that are not told, the first, with why."""
     precision = options.config.scenario.precision
-    main = SERVED if row.cell.mode == "server" else HEADLINE
+    main = main_of(row.cell)
     beside: Params = {name: _value(row, name) for name in BESIDE}
     for name, words in CLAIMS.items():
         estimate = row.figures.get(name)

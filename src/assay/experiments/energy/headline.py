@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import Estimate
-    from assay.experiments.energy.rows import EnergyResult, EnergyRow
+    from assay.experiments.energy.rows import Cell, EnergyResult, EnergyRow
 
 NOTHING = "Nothing could be measured"
 SERVED = "j_per_output_token"
@@ -43,8 +43,13 @@ def ends_of(rows: Sequence[EnergyRow]) -> list[EnergyRow]:
 
 
 def energy_of(row: EnergyRow) -> Estimate | None:
-    """Return the joules of an output token: while decoding, or of whole requests of a server."""
-    return row.figures.get(HEADLINE if row.cell.mode != "server" else SERVED)
+    """Return the joules of an output token: while decoding, or of whole requests."""
+    return row.figures.get(main_of(row.cell))
+
+
+def main_of(cell: Cell) -> str:
+    """Return the figure that stands for a token's joules: where nothing is taken apart, that of whole requests."""
+    return SERVED if cell.mode == "server" or cell.output_tokens == 1 else HEADLINE
 
 
 def load_of(row: EnergyRow) -> str:
@@ -59,7 +64,7 @@ def _energy(told: Sequence[tuple[EnergyRow, Estimate]]) -> str:
     for number, mode in enumerate(modes):
         mine = [(row, energy) for row, energy in told if row.cell.mode == mode]
         parts = [
-            f"{significant(energy.value, 3)}{_unit(mode) if (number, place) == (0, 0) else ''} at {load_of(row)} "
+            f"{significant(energy.value, 3)}{_unit(row.cell) if (number, place) == (0, 0) else ''} at {load_of(row)} "
             f"({half_width(energy)}{', GPU only' if (number, place) == (0, 0) else ''})"
             for place, (row, energy) in enumerate(mine)
         ]
@@ -68,8 +73,8 @@ def _energy(told: Sequence[tuple[EnergyRow, Estimate]]) -> str:
     return "; ".join(said)
 
 
-def _unit(mode: str) -> str:
-    return " J per output token" if mode == "server" else " J per output token decoding"
+def _unit(cell: Cell) -> str:
+    return " J per output token" if main_of(cell) == SERVED else " J per output token decoding"
 
 
 def _speed(rows: Sequence[EnergyRow]) -> str:
@@ -80,7 +85,7 @@ def _speed(rows: Sequence[EnergyRow]) -> str:
         speed = row.figures.get("decode_tokens_per_s") or row.figures.get(name)
         if speed is not None:
             parts.append(f"{significant(speed.value, 3)} tokens/s at {load_of(row)}, {row.cell.mode}")
-    reasons = [why for row in rows if (why := row.why_not.get(HEADLINE if row.cell.mode != "server" else SERVED))]
+    reasons = [why for row in rows if (why := row.why_not.get(main_of(row.cell)))]
     untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
     return f"{', '.join(parts) or 'no token came'}{untold}"
 

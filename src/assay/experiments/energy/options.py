@@ -13,6 +13,7 @@ from assay.core.values import Value
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.windows import stage_length
 from assay.isolation.devices import choose
+from assay.workloads.generation.links import link_notes, ordered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +149,12 @@ def _places(
         return _on_cpu(config, machine)
     ids = backend.device_ids or (0,)
     devices = choose(machine, gpus=tuple(map(str, ids)), environment=environment)
-    return (devices, (), []) if backend.tp_plan is not None else (devices[:1], devices[1:], [])
+    if backend.tp_plan is not None:
+        return devices, (), []
+    order = ordered(ids, machine.links) if isinstance(backend.device_map, str) else ids
+    said = [] if order == ids else [f"layers go over GPU {', '.join(map(str, order))}: linked ones follow one another"]
+    devices = tuple(f"cuda:{number}" for number in order)
+    return devices[:1], devices[1:], [*said, *link_notes(order, machine.links)]
 
 
 def _on_cpu(config: EnergyConfig, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:

@@ -25,6 +25,7 @@ SERVER = "server"
 MODES = ("eager", "graphs")
 """In the order they are measured: what needs no compiling first."""
 OF_A_MODEL: tuple[Phase, ...] = ("prefill", "decode", "whole")
+OF_ONE_TOKEN: tuple[Phase, ...] = ("prefill", "whole")
 OF_A_SERVER: tuple[Phase, ...] = ("served",)
 
 
@@ -63,14 +64,16 @@ def cells_of(config: EnergyConfig) -> tuple[Cell, ...]:
     )
 
 
-def phases_of(config: EnergyConfig) -> tuple[Phase, ...]:
-    """Return the phases that each cell has."""
-    return OF_A_SERVER if config.backend.type == "openai" else OF_A_MODEL
+def phases_of(cell: Cell) -> tuple[Phase, ...]:
+    """Return the phases that a cell has: one output token is made when the prompt is read, and nothing is decoded."""
+    if cell.mode == SERVER:
+        return OF_A_SERVER
+    return OF_A_MODEL if cell.output_tokens > 1 else OF_ONE_TOKEN
 
 
 def places_of(config: EnergyConfig) -> tuple[Place, ...]:
     """Return everything that one process measures, in order."""
-    return (IDLE, *(Place(cell, phase) for cell in cells_of(config) for phase in phases_of(config)))
+    return (IDLE, *(Place(cell, phase) for cell in cells_of(config) for phase in phases_of(cell)))
 
 
 def subjects_of(options: EnergyOptions, places: Iterable[Place]) -> tuple[Subject, ...]:

@@ -28,7 +28,6 @@ class CellSeen:
     windows: Mapping[Phase, tuple[Seen, ...]]
     idle: Mapping[tuple[str, int, int], Seen]
     why_not: Mapping[Phase, str]
-    ranks: int = 1
     carbon_g_per_kwh: float | None = None
 
     @property
@@ -56,4 +55,6 @@ class CellSeen:
 
     def missing(self, phase: Phase) -> str:
         """Say why a phase was not measured."""
+        if phase == "decode" and self.cell.output_tokens == 1:
+            return "one output token is made when the prompt is read, and nothing is decoded"
         return self.why_not.get(phase, "it was not measured")

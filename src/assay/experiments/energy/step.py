@@ -89,15 +89,15 @@ def unsure(options: EnergyOptions, gathered: Gathered) -> tuple[Place, ...]:
     found = []
     for cell in cells_of(options.config):
         seen = seen_of(options, gathered, cell)
-        found += [Place(cell, phase) for phase in phases_of(options.config) if _wants_longer(options, seen, phase)]
+        found += [Place(cell, phase) for phase in phases_of(cell) if _wants_longer(options, seen, phase)]
     return tuple(found)
 
 
 def seen_of(options: EnergyOptions, gathered: Gathered, cell: Cell) -> CellSeen:
     """Return all that was seen of a cell."""
-    places = [Place(cell, phase) for phase in phases_of(options.config)]
+    places = [Place(cell, phase) for phase in phases_of(cell)]
     carbon = options.config.metrics.carbon_g_per_kwh
-    return cell_seen(places, gathered, ranks=options.ranks, carbon_g_per_kwh=carbon)
+    return cell_seen(places, gathered, carbon_g_per_kwh=carbon)
 
 
 def _wants_longer(options: EnergyOptions, seen: CellSeen, phase: str) -> bool:

@@ -60,6 +60,8 @@ NOTE = (
 REQUESTS_NOTE = (
     "Idle: with the model in place and nothing to do. Phases over whole: prefill and decode, measured apart."
 )
+GRAVE = ("host-bound", "cut short", "left out", "failed", "apart take", "unbalanced", "do not make its tokens")
+"""What tells a warning from a remark."""
 HOST_NOTE = "Energy of the host is that of its processors and their memory, whoever used them meanwhile."
 
 
@@ -175,9 +177,13 @@ def remarks(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return what is to be known of cells, each sentence once with the cells it is of."""
     found = grouped((note, names(rows)[row.cell]) for row in rows for note in row.notes)
     return [
-        Text(text=f"{noted.said[:1].upper()}{noted.said[1:].rstrip('.')} ({noted.where}).", tone="unsure")
+        Text(text=f"{noted.said[:1].upper()}{noted.said[1:].rstrip('.')} ({noted.where}).", tone=_gravity(noted.said))
         for noted in found
     ]
+
+
+def _gravity(said: str) -> Tone:
+    return "unsure" if any(word in said for word in GRAVE) else "plain"
 
 
 def missing(study: Study) -> list[Element]:
