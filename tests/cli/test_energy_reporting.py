@@ -70,6 +70,14 @@ def test_runs_of_one_and_four_gpus_share_a_file_and_a_run_that_goes_on_replaces_
     assert [line["gpu_stats_gpu_3_power_draw_w"] for line in rows] == ["", "203.0"]
 
 
+def test_a_run_that_measured_nothing_adds_nothing(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", result())
+    assert write_reports(folder, [reporter("csv", tmp_path / "a.csv"), reporter("json", tmp_path / "a.json")]) == [
+        str(tmp_path / "a.json")
+    ]
+    assert not (tmp_path / "a.csv").exists()
+
+
 def test_a_file_of_something_else_is_refused_before_the_run_and_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "budget.csv"
     file.write_text("item,price\ntea,3\n")
