@@ -27,6 +27,7 @@ from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
 from assay.experiments.base import HasBaselines, LeavesFiles
 from assay.launch import staging
+from assay.launch.costs import costs
 from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
@@ -202,7 +203,9 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
             end_ns=outcome.end_ns,
             started_at=outcome.started_at,
         ),
-        estimates=summaries(trial, outcome.series) if outcome.status == "ok" else (),
+        estimates=(*summaries(trial, outcome.series), *costs(seen.stages, outcome.series))
+        if outcome.status == "ok"
+        else (),
         tunings=tuple(outcome.tunings),
         evidence=tuple(outcome.evidence),
         disturbance=outcome.disturbance,

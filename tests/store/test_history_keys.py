@@ -71,6 +71,8 @@ BESIDE = ROLE.model_copy(update={"name": "cpu:1", "devices": ("cpu:1",)})
         trial(roles=(ROLE, BESIDE), schedule="together"),
         trial(roles=(ROLE.model_copy(update={"isolation": "none"}),)),
         trial(roles=(ROLE.model_copy(update={"ranks": 2}),)),
+        trial(roles=(ROLE.model_copy(update={"metered": ("cuda:1",)}),)),
+        trial(roles=(ROLE.model_copy(update={"in_stages": True}),), method=Method(duration_s=1, stage_s=1)),
     ],
     ids=lambda other: "",
 )

@@ -16,7 +16,7 @@ from assay.core.values import Params, Value
 from assay.isolation.targets import targets
 
 if TYPE_CHECKING:
-    from assay.core.plan import Role, Subject, Trial
+    from assay.core.plan import Method, Role, Subject, Trial
     from assay.machine.model import Machine
 
 CORES_OF_ITS_OWN = frozenset({"cpu", "numa", "full"})
@@ -96,18 +96,27 @@ def host_class(machine: Machine) -> str:
 
 def conditions(trial: Trial, role: Role) -> Params:
     """Return under what a role is timed, beyond its work and device; what is as usual is left out."""
-    method = trial.method
     found: Params = {"isolation": role.isolation}
     if role.ranks > 1:
         found["ranks"] = role.ranks
+    if role.metered:
+        found["metered"] = ",".join(sorted(role.metered))
     if role.isolation in CORES_OF_ITS_OWN and set(trial.placed_with) - set(role.devices):
         found["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
     if trial.cpu_groups is not None:
         found["cpu_groups"] = trial.cpu_groups
-    if len(role.subjects) > 1 or trial.schedule == "turns":
+    if role.in_stages:
+        found["in stages"] = True
+    elif len(role.subjects) > 1 or trial.schedule == "turns":
         found["in turns"] = True
     if company := _company(trial, role):
         found["beside"] = company
+    return {**found, **_of_method(trial.method), **trial.settings}
+
+
+def _of_method(method: Method) -> Params:
+    """Return how calls are timed, where it is not as usual."""
+    found: Params = {}
     if method.cache is not None:
         found["cache"] = method.cache
     if method.benchmark_runs is not None:
@@ -116,7 +125,7 @@ def conditions(trial: Trial, role: Role) -> Params:
         found["duty"] = method.duty
     if method.settle_s is not None:
         found["settled"] = True
-    return {**found, **trial.settings}
+    return found
 
 
 def _company(trial: Trial, role: Role) -> str:

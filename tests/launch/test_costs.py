@@ -1,0 +1,45 @@
+"""What a token of each stage cost, where it is known what was spent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from assay.core.results import Estimate, Stage
+from assay.launch.costs import costs
+from assay.launch.outcome import RawSeries
+
+
+def stage(subject: int, restart: int, joules: float | None) -> Stage:
+    energy = (
+        None
+        if joules is None
+        else Estimate(
+            value=joules, low=0.99 * joules, high=1.01 * joules, unit="J", scope="process", method="counter", n=9
+        )
+    )
+    return Stage(role="model", subject=subject, restart=restart, start_ns=0, end_ns=10, calls=2, energy=energy)
+
+
+def counted(subject: int, restart: int, quantity: str, *values: float, rank: int = 0) -> RawSeries:
+    return RawSeries(
+        role="model", rank=rank, subject=subject, restart=restart, quantity=quantity, data=np.array(values, float).tobytes(),
+        calls_per_sample=1, start_ns=0, end_ns=10,
+    )  # fmt: skip
+
+
+def test_energy_is_told_per_token_made_else_per_token_read_over_processes() -> None:
+    series = [
+        counted(1, 0, "output_tokens", 10, 10), counted(1, 1, "output_tokens", 20), counted(1, 0, "input_tokens", 5),
+        counted(1, 0, "output_tokens", 10, 10, rank=1),
+        counted(2, 0, "input_tokens", 100),
+        counted(3, 0, "output_tokens", 100),
+    ]  # fmt: skip
+    stages = [stage(0, 0, 50.0), stage(1, 0, 40.0), stage(1, 1, 40.0), stage(2, 0, 25.0), stage(3, 0, None)]
+    made, read = costs(stages, series)
+    assert (made.subject, made.quantity, made.n, made.estimate.scope) == (1, "output_token_j", 2, "run")
+    assert made.estimate.value == pytest.approx(2.0)
+    assert made.estimate.low is not None
+    assert made.estimate.low == pytest.approx(1.98, rel=1e-3)
+    assert (read.subject, read.quantity, read.estimate.scope) == (2, "input_token_j", "process")
+    assert read.estimate.value == pytest.approx(0.25)
