@@ -22,8 +22,9 @@ def stage(subject: int, restart: int, joules: float | None) -> Stage:
 
 
 def counted(subject: int, restart: int, quantity: str, *values: float, rank: int = 0) -> RawSeries:
+    data = np.array(values, dtype=np.float64).tobytes()
     return RawSeries(
-        role="model", rank=rank, subject=subject, restart=restart, quantity=quantity, data=np.array(values, float).tobytes(),
+        role="model", rank=rank, subject=subject, restart=restart, quantity=quantity, data=data,
         calls_per_sample=1, start_ns=0, end_ns=10,
     )  # fmt: skip
 
