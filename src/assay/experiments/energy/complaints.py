@@ -116,11 +116,13 @@ def _unknown(steps: Steps) -> str:
     """Say that a key is not known, and which is near: here, or anywhere else."""
     name = str(steps[-1])
     section = next((str(step) for step in steps[:-1] if isinstance(step, str)), "")
-    there = [*_fields(section), *KEYS.get(section, ())]
+    there = _fields(section)
     where = f"in {section}" if section else "at the top"
     elsewhere = [f"{other}.{key}" for other in MODELS for key in _fields(other) if other != section]
     same = [dotted for dotted in elsewhere if dotted.partition(".")[2] == name]
-    near = f" Did you mean {' or '.join(same)}?" if same else nearest(name, there)
+    near = (
+        f" Did you mean {' or '.join(same)}?" if same else nearest(name, there) or nearest(name, KEYS.get(section, ()))
+    )
     return f"{name!r} is not known {where}.{near}" if near else f"{name!r} is not known {where}: {', '.join(there)}"
 
 

@@ -63,6 +63,7 @@ def read_config(
         config = EnergyConfig.model_validate(full)
     except ValidationError as error:
         raise complaint([*problems, *problems_of(error)], places, name) from None
+    config = _limited(config, places, notes)
     placed = _placed(config, places, path)
     problems += [*contradictions(config), *_missing_files(config, placed)]
     if problems:
@@ -103,6 +104,19 @@ def _filled(content: dict[str, Any], defaults: Mapping[str, Any], notes: list[st
         content["backend"] = {**backend, "model": model}
         notes.append(f"backend.model is not named, and {model} stands in: its shape, with random weights")
     return content
+
+
+def _limited(config: EnergyConfig, places: Places, notes: list[str]) -> EnergyConfig:
+    """Leave out limits of GPUs that the command line takes out of the file's ``device_ids``, with a note."""
+    backend = config.backend
+    if backend.max_memory is None or backend.device_ids is None or places.override(("backend", "device_ids")) is None:
+        return config
+    others = [key for key in backend.max_memory if isinstance(key, int) and key not in backend.device_ids]
+    if not others or places.override(("backend", "max_memory")) is not None:
+        return config
+    kept = {key: room for key, room in backend.max_memory.items() if key not in others}
+    notes.append(f"backend.max_memory of GPU {', '.join(map(str, others))} is left out, as device_ids are others")
+    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": kept or None})})
 
 
 def _placed(config: EnergyConfig, places: Places, path: Path | None) -> EnergyConfig:

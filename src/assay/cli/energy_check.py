@@ -1,0 +1,85 @@
+"""``assay energy check``: GPUs detected, touched and told of, and a configuration that fits them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.cli.params import Listed, verb
+from assay.core.errors import BadInput, MachineCannot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.machine.model import Machine
+
+NAME = "energy.yaml"
+
+
+@verb("check")
+@click.option(
+    "--gpus", cls=Listed, item=r"\d+|GPU-\S+", metavar="0,1", help="Which, by number or UUID.  [default: all]"
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the configuration there.")
+@click.option("--yes", is_flag=True, help="Write over a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def command(**given: Any) -> int:
+    """Look at the GPUs before anything is measured: are they there, do they compute, what do they do now?
+
+    Each is touched by a kernel where PyTorch is built for CUDA, else through NVML. What can be used is put into a
+    configuration, 90 % of each GPU's memory as the model's limit. Exit code 3: a GPU cannot be used, or there is none.
+
+    \b
+    assay energy check
+    assay energy check --gpus 0,1 -o energy.yaml
+    """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
+    from assay.machine.detect import detect
+    from assay.machine.nvidia import touch
+    from assay.worker.touch import ask
+
+    return check(detect(), given, touch, ask)
+
+
+def check(
+    machine: Machine, given: dict[str, Any], touch: Callable[[str], None], ask: Callable[[], dict[str, Any]]
+) -> int:
+    """Look, tell and write; how GPUs are touched is handed in."""
+    from assay.cli import show
+    from assay.cli.energy_build import numbers
+    from assay.core.durable import replace_atomically
+    from assay.core.values import SCHEMA_VERSION
+    from assay.experiments.energy.recommend import check_page, checked, only_metered, recommended
+    from assay.reports.terminal import print_page
+
+    output: Path | None = given["output"]
+    if output is not None and output.exists() and not given["yes"]:
+        raise BadInput(f"{output} is there already; --yes writes over it.")
+    everyone = sorted([*(gpu.index for gpu in machine.gpus), *(gpu.index for gpu in machine.lost)])
+    wanted = numbers(machine, given["gpus"]) if given["gpus"] else everyone
+    said = ask() if machine.gpus else {}
+    found = checked(machine, wanted, touch, said)
+    usable = {each.index for each in found if each.usable}
+    yaml = recommended([gpu for gpu in machine.gpus if gpu.index in usable])
+    if output is not None:
+        replace_atomically(output, yaml.encode())
+    line = f"assay energy run {output or NAME}"
+    code = 0 if usable and len(usable) == len(found) else MachineCannot.exit_code
+    if given["as_json"]:
+        told = {
+            "schema": SCHEMA_VERSION,
+            "gpus": [each.as_json() for each in found],
+            "torch": said.get("torch"),
+            "note": only_metered(said),
+            "why_none": None if found else machine.gpu_note,
+            "yaml": yaml,
+            "command": line,
+            "exit_code": code,
+        }
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return code
+    before = "" if output is not None else f"assay energy check -o {NAME}\n"
+    print_page(check_page(machine, found, yaml, f"{before}{line}", only_metered(said)), show.console(stderr=False))
+    return code

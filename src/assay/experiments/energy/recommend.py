@@ -1,0 +1,189 @@
+"""Which GPUs can be used, and a configuration that fits them: what ``assay energy check`` tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from assay.core.errors import MachineCannot
+from assay.core.page import Column, Page, Section, Table, Text
+from assay.core.values import Value
+from assay.machine.inference import inference_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from assay.core.page import Cell, Element
+    from assay.machine.model import Gpu, Machine
+
+MODELS = ((40.0, "random:llama-8b"), (12.0, "random:llama-3b"), (5.0, "random:llama-1b"), (0.0, "random:llama-160m"))
+"""By the GiB that all GPUs have together, at least: which model leaves room for batches beside it."""
+
+ASKED = """\
+scenario:
+  batch_sizes: [1, 8]
+  input_tokens: 512
+  output_tokens: 128
+reporter:
+  type: csv  # rows are added at every run
+  output_file: energy.csv
+"""
+ON_A_CPU = """\
+backend:
+  type: pytorch
+  model: random:llama-tiny  # or a hub's id, or a folder
+  device: cpu
+scenario:
+  batch_sizes: [1]
+  input_tokens: 64
+  output_tokens: 16
+reporter:
+  type: csv  # rows are added at every run
+  output_file: energy.csv
+"""
+
+
+class Checked(Value):
+    """A GPU that was looked at. Null: not offered."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    usable: bool
+    how: str = Field(description="What it answered to, or why it cannot be used.")
+    utilization_percent: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    temperature_c: float | None = None
+    power_draw_w: float | None = None
+
+
+def checked(
+    machine: Machine, wanted: Sequence[int], touch: Callable[[str], None], said: Mapping[str, Any]
+) -> tuple[Checked, ...]:
+    """Return what came of looking at GPUs.
+
+    Args:
+        machine: What is here.
+        wanted: GPUs by their numbers.
+        touch: Makes sure that the GPU of a UUID answers NVML.
+        said: What PyTorch found, as ``assay.worker.touch`` says it.
+    """
+    known = {gpu.index: gpu for gpu in machine.gpus}
+    lost = {gpu.index: gpu.reason for gpu in machine.lost}
+    found = []
+    for index in wanted:
+        if index in known:
+            found.append(_looked_at(known[index], touch, said))
+            continue
+        here = f"there is none; here are {', '.join(map(str, known)) or 'no GPUs'}"
+        found.append(Checked(index=index, usable=False, how=lost.get(index, here)))
+    return tuple(found)
+
+
+def _looked_at(gpu: Gpu, touch: Callable[[str], None], said: Mapping[str, Any]) -> Checked:
+    try:
+        touch(gpu.uuid)
+        why_not, how = _computed(gpu, said)
+    except MachineCannot as error:
+        why_not, how = str(error).rstrip("."), ""
+    state = gpu.state
+    return Checked(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        usable=why_not is None,
+        how=why_not or how,
+        utilization_percent=None if state is None else state.utilisation_percent,
+        memory_used_mb=None if state is None else state.memory_used_mib,
+        memory_total_mb=gpu.memory_mib,
+        temperature_c=None if state is None else state.temperature_c,
+        power_draw_w=None if state is None else state.power_w,
+    )
+
+
+def _computed(gpu: Gpu, said: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return why PyTorch cannot compute on a GPU, or null and how it was touched."""
+    if gpu.mig:
+        return "it is cut into MIG instances, and is not to be had whole", ""
+    if "error" in said:
+        return None, f"answers NVML; PyTorch was not to be asked: {said['error']}"
+    if said["torch"] is None:
+        return None, "answers NVML; PyTorch is not installed"
+    if said["cuda"] is None:
+        return None, "answers NVML; this PyTorch is built without CUDA"
+    told = said["gpus"].get(gpu.uuid)
+    if told is None:
+        return f"PyTorch sees {len(said['gpus'])} GPUs, and not this one: look at CUDA_VISIBLE_DEVICES", ""
+    return told["error"], "a kernel ran on it"
+
+
+def recommended(gpus: Sequence[Gpu]) -> str:
+    """Return a whole configuration for these GPUs, or without any for the CPU, as YAML."""
+    if not gpus:
+        return f"# Written by `assay energy check`: no GPU can be used.\nname: energy\n{ON_A_CPU}"
+    names = list(dict.fromkeys(gpu.name for gpu in gpus))
+    backend = inference_yaml(tuple(gpus)).replace(
+        "  type: pytorch\n", f"  type: pytorch\n  model: {model_for(gpus)}  # or a hub's id, or a folder\n", 1
+    )
+    return f"# Written by `assay energy check` for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{ASKED}"
+
+
+def model_for(gpus: Sequence[Gpu]) -> str:
+    """Return the largest of some models of random weights that GPUs hold with ease."""
+    gib = sum(gpu.memory_mib or 0.0 for gpu in gpus) / 1024
+    return next(model for least, model in MODELS if gib >= least)
+
+
+def only_metered(said: Mapping[str, Any]) -> str | None:
+    """Say that models cannot compute on GPUs, where PyTorch cannot; null where it can, or was not asked."""
+    if not said or ("error" not in said and said["cuda"] is not None):
+        return None
+    why = said.get("error") or ("it is not installed" if said["torch"] is None else "it is built without CUDA")
+    return f"PyTorch cannot use GPUs here ({why}): they can be metered beside a server, and no model computes on them"
+
+
+def check_page(machine: Machine, found: Sequence[Checked], yaml: str, command: str, note: str | None) -> Page:
+    """Return what was found for people."""
+    usable = [each for each in found if each.usable]
+    lead = f"{len(usable)} of {len(found)} GPUs can be used." if found else f"No GPU: {_why_none(machine)}."
+    elements: list[Element] = [_table(machine, found)] if found else []
+    bad = [each for each in found if not each.usable]
+    elements += [Text(text=f"GPU {each.index}: {each.how}.", tone="bad") for each in bad]
+    if usable and note is not None:
+        elements.append(Text(text=f"{note}.", tone="unsure"))
+    if not usable:
+        elements.append(Text(text="What can be run without one: a small model on the CPU, whose times are measured."))
+    sections = [Section(title="GPUs", elements=tuple(elements))]
+    sections.append(Section(title="Configuration", elements=(Text(text=yaml),)))
+    sections.append(Section(title="To run it", elements=(Text(text=command),)))
+    return Page(
+        title="assay energy check",
+        lead=lead,
+        lead_tone="good" if found and not bad else "bad",
+        sections=tuple(sections),
+        origin="fake" if machine.has_fake_driver else "real",
+    )
+
+
+def _table(machine: Machine, found: Sequence[Checked]) -> Table:
+    titles = ("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W")
+    return Table(
+        title=f"As they are now, driver {machine.driver or 'unknown'}",
+        columns=tuple(Column(title=title, numeric=place > 2) for place, title in enumerate(titles)),
+        rows=tuple(map(_row, found)),
+        tones=tuple("good" if each.usable else "bad" for each in found),
+    )
+
+
+def _row(gpu: Checked) -> tuple[Cell, ...]:
+    used, total = (None if size is None else f"{size:.0f}" for size in (gpu.memory_used_mb, gpu.memory_total_mb))
+    memory = total if used is None or total is None else f"{used} of {total}"
+    watts = None if gpu.power_draw_w is None else round(gpu.power_draw_w)
+    busy = gpu.utilization_percent
+    return gpu.index, gpu.name, gpu.how if gpu.usable else "no", busy, memory, gpu.temperature_c, watts
+
+
+def _why_none(machine: Machine) -> str:
+    return machine.gpu_note or "none is to be seen"

@@ -1,0 +1,195 @@
+"""``assay energy run`` and ``check`` as commands: bad input, missing GPUs, what is foreseen, a run to its end."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assay.cli import energy_foreseen, energy_reporting
+from assay.cli.energy_after import After
+from assay.cli.energy_build import build
+from assay.cli.energy_check import check
+from assay.cli.main import main
+from assay.core.errors import MachineCannot, Stopped
+from assay.experiments.energy.config import Reporter
+from assay.experiments.energy.reading import read_config
+from assay.machine.detect import detect
+from assay.machine.nvidia import touch
+from tests.fakes.fake_nvml import attached, hopper
+
+if TYPE_CHECKING:
+    from tests.fakes.plugin import MakeFakeNvml
+    from tests.running import Assay
+
+TINY = "backend: {type: pytorch, model: 'random:llama-tiny', device: cpu}\n"
+FLAGS: dict[str, Any] = {
+    "config": None, "model": "random:llama-tiny", "sets": (), "gpus": (), "device": None, "allow_missing": False,
+    "repeat": None, "budget": None, "isolation": None, "strangers": "warn", "retakes": 0, "timeout": 60.0,
+    "seed": None, "quick": False,
+}  # fmt: skip
+NO_TORCH: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "Nothing to measure: name a CONFIG.yaml"),
+        (("none.yaml",), 2, "none.yaml does not exist"),
+        (("bad.yaml",), 2, "bad.yaml has 2 mistakes:\n  line 1: 'modle' is not known in backend. Did you mean model?"),
+        (("good.yaml", "--set", "backend.device_id=[0]"), 2, "Did you mean device_ids"),
+        (("random:llama-tiny", "--model", "random:llama-1b"), 2, "are two models"),
+        (("good.yaml", "--set", "reporter.output_file=bad.yaml/x.csv"), 2, "is a file, but a folder is needed"),
+        (("random:llama-tiny", "--gpus", "0,1"), 3, "There is no GPU 0, 1 here"),
+        (("random:llama-tiny", "--gpus", "0", "--allow-missing"), 3, "There is no GPU 0 here"),
+        (("good.yaml", "--nodes", "2"), 2, "--nodes is about machines elsewhere"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence_with_its_exit_code(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(TINY)
+    Path("bad.yaml").write_text("backend: {type: pytorch, modle: x}\nscenario: {warmup: -1}\n")
+    assert main(["energy", "run", *words]) == code
+    told = capsys.readouterr()
+    assert said in told.err
+    assert not told.out
+    assert not Path("runs").exists()
+
+
+def test_flags_change_places_of_the_configuration_and_win_over_quick(make_fake_nvml: MakeFakeNvml) -> None:
+    with attached(make_fake_nvml([hopper(), hopper()])):
+        here = detect()
+        options = build({**FLAGS, "gpus": (here.gpus[1].uuid,), "seed": 7, "budget": 90.0}, here)
+        metered = build({**FLAGS, "gpus": ("0", "1"), "device": "cpu"}, here)
+        sets = ("scenario.batch_sizes=[2,4]", "scenario.input_tokens=[8,16]", "scenario.window_s=9")
+        quick = build({**FLAGS, "sets": sets[:2], "quick": True, "repeat": 2}, here)
+        partly = build({**FLAGS, "gpus": ("1", "5"), "allow_missing": True}, here)
+    assert (options.devices, options.seed, options.budget_s) == (("cuda:1",), 7, 90.0)
+    assert options.config.scenario.input_tokens == (512,)
+    assert (metered.devices, metered.gpus) == (("cpu:0",), ("cuda:0", "cuda:1"))
+    assert metered.config.scenario.input_tokens == (64,)
+    assert quick.config.scenario.batch_sizes == (2, 4)
+    assert (quick.config.scenario.output_tokens, quick.restarts, quick.stage_s) == ((128,), 2, 2.0)
+    assert not quick.longer
+    assert partly.devices == ("cuda:1",)
+    assert any("GPU 1 of 1, 5 is used, with --allow-missing" in note for note in partly.notes)
+
+
+def test_what_is_foreseen_is_told_and_decides_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"model": "random:llama-8b", "dtype": "bfloat16", "parameters": 8030261248, "weights_bytes": 16060522496}
+    answers: list[dict[str, Any]] = [
+        {"sizes": sizes, "needs_bytes": 17e9, "weights_bytes": {"cpu": 16060522496}, "notes": ["a word"]},
+        {"refused": "It does not fit.", "exit_code": 3},
+        {"error": "it crashed"},
+    ]
+    here = detect()
+    options = build(FLAGS, here)
+    said = []
+    for answer in answers:
+        monkeypatch.setattr("assay.worker.foresee.ask", lambda *_, answer=answer: answer)
+        code = energy_foreseen.shown(options, here, as_json=False)
+        said.append((code, capsys.readouterr().out))
+    assert [code for code, _ in said] == [0, 3, 0]
+    assert "8.03 billion parameters in bfloat16, 15.0 GiB of weights, about 15.8 GiB for eager, batch 1" in said[0][1]
+    assert "note: a word" in said[0][1]
+    assert "It would not be loaded: It does not fit." in said[1][1]
+    assert "Whether it fits is not known: it crashed." in said[2][1]
+    energy_foreseen.shown(options, here, as_json=True)
+    assert json.loads(capsys.readouterr().out)["foreseen"]["error"] == "it crashed"
+
+
+def test_a_report_that_cannot_be_written_after_all_is_4_and_says_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(folder: Path, reporters: object) -> list[str]:
+        raise MachineCannot(f"a.csv is not writable: permission denied. What was measured is kept in {folder}.")
+
+    monkeypatch.setattr(energy_reporting, "write_reports", fails)
+    after = After.prepared((Reporter(output_file=str(tmp_path / "a.csv")),))
+    assert after(tmp_path, 3) == 3  # nothing was measured, and nothing is written
+    (tmp_path / "energy.json").write_text("{}")
+    with pytest.raises(Stopped, match="What was measured is kept") as error:
+        after(tmp_path, 0)
+    assert error.value.exit_code == 4
+
+
+def test_what_is_sent_elsewhere_reports_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(f"{TINY}scenario: {{prompts: texts.txt}}\nreporter: {{output_file: a.csv}}\n")
+    (tmp_path / "texts.txt").write_text("Why?\n")
+    assert main(["energy", "run", "mine.yaml", "--on", "ssh:somewhere", "--reports", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "assay energy run mine.yaml --output-dir" in told
+    assert "--no-reports" in told
+    assert "texts.txt" in told
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_check_touches_every_gpu_and_writes_a_configuration_that_can_be_read(
+    count: int, tmp_path: Path, make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    flags: dict[str, Any] = {"gpus": (), "output": tmp_path / "energy.yaml", "yes": False, "as_json": True}
+    with attached(make_fake_nvml([hopper()] * count)):
+        here = detect()
+        code = check(here, flags, seen.append, lambda: NO_TORCH)
+        told = json.loads(capsys.readouterr().out)
+        assert check(here, {**flags, "yes": True, "as_json": False}, touch, lambda: NO_TORCH) == code
+    page = capsys.readouterr().out
+    assert (code, told["exit_code"]) == ((0, 0) if count else (3, 3))
+    assert seen == [gpu.uuid for gpu in here.gpus]
+    assert [each["power_draw_w"] is not None for each in told["gpus"]] == [True] * count
+    found, notes = read_config(tmp_path / "energy.yaml")
+    assert (found.backend.device_ids, notes) == (tuple(range(count)) if count else None, ())
+    assert f"assay energy run {tmp_path / 'energy.yaml'}" in page.replace("\n", "")
+    assert ("a small model on the CPU" in page) == (count == 0)
+
+
+def test_check_tells_a_lost_gpu_and_writes_over_nothing(
+    tmp_path: Path, make_fake_nvml: MakeFakeNvml, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = make_fake_nvml([hopper(), hopper()])
+    with attached(fake):
+        here = detect()
+        fake.lose(1)
+        flags: dict[str, Any] = {"gpus": ("0", "1", "7"), "output": None, "yes": False, "as_json": True}
+        assert check(here, flags, touch, lambda: NO_TORCH) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert [each["usable"] for each in told["gpus"]] == [True, False, False]
+    assert "device_ids: [0]" in told["yaml"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("precious\n")
+    assert main(["energy", "check", "-o", "mine.yaml"]) == 2
+    assert "--yes writes over it" in capsys.readouterr().err
+    assert (tmp_path / "mine.yaml").read_text() == "precious\n"
+
+
+def test_a_model_is_measured_from_the_older_tools_configuration_to_its_reports(assay: Assay, workplace: Path) -> None:
+    (workplace / "older.yaml").write_text(
+        "name: mine\noutput_dir: ./benchmark_output\n"
+        "backend: {type: pytorch, model_name: 'random:llama-tiny', device: cpu, task: text-generation}\n"
+        "scenario:\n  input_shapes: {batch_size: 2, sequence_length: 16}\n"
+        "  generate_kwargs: {max_new_tokens: 4, min_new_tokens: 2}\n"
+        "reporter: {type: csv, output_file: ./results/mine.csv}\n"
+    )
+    ran = assay("energy", "run", "older.yaml", "--quick", "--set", "scenario.window_s=0.1", "--json")
+    assert ran.code == 0, ran.err
+    assert "Note: backend.model_name is backend.model now: random:llama-tiny." in ran.err
+    assert "exactly 4 tokens, not 2 to 4" in ran.err
+    assert Path(ran.data["run"]).parent == workplace / "benchmark_output"
+    (row,) = csv.DictReader((workplace / "results" / "mine.csv").read_text().splitlines())
+    assert (row["name"], row["model"], row["batch_size"]) == ("mine", "random:llama-tiny", "2")
+    again = assay("resume", ran.data["run"])
+    assert again.code == 0, again.err
+    assert "Nothing was left to measure." in again.err
+    assert len((workplace / "results" / "mine.csv").read_text().splitlines()) == 2
