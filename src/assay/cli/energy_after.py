@@ -46,7 +46,8 @@ class After:
             written = write_reports(run, self.reporters)
         except AssayError as error:
             raise Stopped(str(error)) from error
-        click.echo(f"Written: {', '.join(written)}", err=True)
+        if written:
+            click.echo(f"Written: {', '.join(written)}", err=True)
         return code
 
 

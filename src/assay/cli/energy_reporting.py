@@ -128,7 +128,7 @@ def _write(folder: Path, result: EnergyResult, reporter: Reporter) -> list[str]:
 
 
 def _add(path: Path, result: EnergyResult, reporter: Reporter) -> list[str]:
-    """Add a run's rows, if it has any; a last line of the table that was cut short is set aside in a file of its own."""
+    """Add a run's rows, if it has any; a last line of the table that was cut short is set aside in its own file."""
     from assay.experiments.energy.csv_rows import added, parse, to_csv
     from assay.experiments.energy.flat import KEY, flat_rows
     from assay.experiments.energy.score import score_rows
