@@ -126,6 +126,7 @@ class LeavesLatest:
     """What is left here of a run that came back: the older file beside the runs. Its gate was asked there."""
 
     kept: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
 
     def prepared(self, order: Order) -> Callable[[Path, int], int]:
         """Nothing has to be made sure of."""
