@@ -60,7 +60,8 @@ def fresh(document: Path) -> list[str]:
 def makes_a_run(command: str) -> bool:
     """Return whether ``runs/latest`` is another run after this command."""
     makes = re.match(
-        r"assay (run|contention run|contention matrix|scaling run|power characterize|power sweep|threshold run)\b",
+        r"assay (run|contention run|contention matrix|scaling run|power characterize|power sweep|threshold run"
+        r"|energy run)\b",
         command,
     )
     return makes is not None and "--dry-run" not in command
