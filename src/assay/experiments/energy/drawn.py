@@ -13,6 +13,7 @@ from assay.experiments.energy.comparing import shapes
 from assay.experiments.energy.flat import flat_rows
 from assay.experiments.energy.headline import energy_of
 from assay.experiments.energy.latencies import gap_windows
+from assay.experiments.energy.tables import in_common, names
 from assay.experiments.watched import sensor_axis, sensor_lines
 
 if TYPE_CHECKING:
@@ -87,14 +88,15 @@ def pareto(result: EnergyResult) -> list[Element]:
     return [element for number, part in enumerate(parts, 1) for element in pareto_of(part, of, "batch", number)]
 
 
-def gaps(cells: Sequence[CellSeen]) -> list[Element]:
+def gaps(study: Study) -> list[Element]:
     """Return the gaps between one token and the next, a strip for each cell, all processes together."""
-    strips = [strip for seen in cells if (strip := _gaps(seen)) is not None]
+    called = names(study.result.rows)
+    strips = [strip for seen in study.cells if (strip := _gaps(seen, called[seen.cell])) is not None]
     if not strips:
         return []
     return [
         Strips(
-            title="Gaps between one token and the next",
+            title=f"Gaps between one token and the next{in_common(study.result.rows)}",
             name="gaps",
             axis="gap",
             unit="ms",
@@ -105,12 +107,12 @@ def gaps(cells: Sequence[CellSeen]) -> list[Element]:
     ]
 
 
-def _gaps(seen: CellSeen) -> Strip | None:
+def _gaps(seen: CellSeen, label: str) -> Strip | None:
     windows = gap_windows(seen)
     if not windows:
         return None
     samples = np.concatenate([each.samples("gap_us") for each in windows]) / 1e3
-    return Strip(label=seen.cell.name, samples=_thinned(samples), value=float(np.median(samples)))
+    return Strip(label=label, samples=_thinned(samples), value=float(np.median(samples)))
 
 
 def _thinned(samples: Samples) -> tuple[float, ...]:

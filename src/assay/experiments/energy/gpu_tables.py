@@ -100,7 +100,7 @@ def placement(rows: Sequence[EnergyRow]) -> list[Element]:
         return []
     devices: dict[str, list[str]] = {}
     for part, device in told.items():
-        devices.setdefault(device, []).append(part)
+        devices.setdefault(device, []).append(part or "all of it")
     return [
         Table(
             title="Where the model lies",

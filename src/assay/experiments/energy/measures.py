@@ -155,6 +155,8 @@ def _phases_share(seen: CellSeen) -> Draws:
         return windows
     if seen.is_server:
         return NOT_APART
+    if not any(each.stage.energy for each in windows):
+        return why_no_energy(windows)
     found = []
     for whole in windows:
         parts = [_of_process(seen, "prefill", whole), _of_process(seen, "decode", whole)]
@@ -205,7 +207,9 @@ FIGURE: dict[str, Callable[[CellSeen], Draws]] = {
     "power_w": _per_joule("whole", lambda seen, joules: joules / seen.window_s),
     "idle_w": _idle_w,
     "idle_share": _idle_share,
-    "busy_share": _of_facts("decode", lambda seen: _ratio(seen, "busy_us", "untraced_us"), "no kernel was seen"),
+    "busy_share": _of_facts(
+        "decode", lambda seen: _ratio(seen, "busy_us", "untraced_us"), "the kernels of a GPU were not looked at"
+    ),
     "bandwidth_share": _of_facts("decode", _bandwidth, "how fast memory is was not found out"),
     "compute_share": _of_facts("prefill", _compute, "how fast arithmetic is was not found out"),
     "phases_share": _phases_share,

@@ -40,7 +40,7 @@ def page_of(machine: Machine, options: EnergyOptions, findings: Findings, study:
         Section(title="Joules over the load", elements=(*drawn.over_load(rows), *drawn.pareto(study.result))),
         Section(title="What held it back", elements=tuple(tables.held_back(rows))),
         Section(title="GPUs", elements=(*gpu_tables.gpus(rows), *gpu_tables.placement(rows))),
-        Section(title="Every token", elements=tuple(drawn.gaps(study.cells))),
+        Section(title="Every token", elements=tuple(drawn.gaps(study))),
         Section(title="What is missing", elements=tuple(tables.missing(study))),
         Section(title="What it rests on", elements=_grounds(options, study, records)),
         *trouble(records),

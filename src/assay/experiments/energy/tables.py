@@ -205,7 +205,7 @@ def missing(study: Study) -> list[Element]:
             Table(
                 title="Figures that are not told",
                 columns=(Column(title="why"), Column(title="figures")),
-                rows=tuple((why, "; ".join(_words(name) for name in names)) for why, names in untold.items()),
+                rows=tuple((why.said, "; ".join(_words(name) for name in why.trials)) for why in untold),
             )
         )
     return found

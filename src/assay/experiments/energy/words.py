@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.units import significant
 from assay.experiments.energy.rows import FIGURES
+from assay.experiments.notes import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from assay.experiments.energy.rows import EnergyRow
     from assay.experiments.energy.seen import CellSeen
     from assay.experiments.energy.stages import Gathered
+    from assay.experiments.notes import Noted
 
 HOST_BOUND = 0.7
 """A GPU that is busy for a smaller share of the time waits for the host."""
@@ -22,6 +24,8 @@ PHASES_WITHIN = 0.05
 """So far from 1 the phases' energy may be over that of whole requests before it is remarked upon."""
 LEAST_SHOWN, MOST_SHOWN = 1e-4, 9.95
 """Narrower and wider intervals are not written as numbers."""
+WHOLE_PERCENT = 0.0995
+"""From here on an interval is written in whole percent; down to a tenth of it with one digit more."""
 ONLY_METERED = "the model computes on the CPU: the GPUs are metered, and do not make its tokens"
 
 
@@ -93,7 +97,9 @@ def half_width(estimate: Estimate) -> str:
         return "no interval"
     if half < LEAST_SHOWN:
         return f"±<{100 * LEAST_SHOWN:g} %"
-    return f"±{100 * half:.2g} %" if half < MOST_SHOWN else "±any"
+    if half >= MOST_SHOWN:
+        return "±any"
+    return f"±{100 * half:.{0 if half >= WHOLE_PERCENT else 1 if half >= WHOLE_PERCENT / 10 else 2}f} %"
 
 
 def number(estimate: Estimate | None, digits: int = 3) -> str | None:
@@ -119,10 +125,6 @@ def share(estimate: Estimate, *, rest: bool = False) -> str:
     return told if ends[0] == ends[1] else f"{told} ({ends[0]}–{ends[1]})"
 
 
-def reasons_of(rows: Sequence[EnergyRow]) -> dict[str, list[str]]:
+def reasons_of(rows: Sequence[EnergyRow]) -> list[Noted]:
     """Return why figures are missing: each reason with the figures it is of, over all cells."""
-    found: dict[str, dict[str, None]] = {}
-    for row in rows:
-        for name, reason in row.why_not.items():
-            found.setdefault(reason.rstrip("."), {})[name] = None
-    return {reason: [name for name in FIGURES if name in names] for reason, names in found.items()}
+    return grouped((row.why_not[name].rstrip("."), name) for name in FIGURES for row in rows if name in row.why_not)
