@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from itertools import cycle
@@ -11,6 +12,7 @@ import numpy as np
 
 from assay.core.errors import BadInput
 from assay.workloads.generation import prompts
+from assay.workloads.generation.templates import written
 from assay.workloads.torch_device import Tensor, import_torch
 
 if TYPE_CHECKING:
@@ -63,12 +65,13 @@ def batches(loaded: Loaded, generation: Generation, seed: int) -> Batches:
         rows = random_rows(loaded.vocabulary, POOL * generation.batch, generation.input_tokens, seed)
         return Batches([_padded(group, 0, loaded.device) for group in in_groups(rows, generation.batch)])
     texts = prompts.read(generation.prompts, generation.text_column_name, generation.num_samples)
-    notes: tuple[str, ...] = ()
-    if loaded.tokenizer is None:
+    notes: tuple[str, ...]
+    reasoning = json.loads(generation.reasoning)
+    if loaded.tokenizer is None and not reasoning:
         rows = [as_bytes(text, loaded.vocabulary) for text in texts]
         notes = ("the model has no tokenizer: prompts are read byte by byte",)
     else:
-        rows = [list(loaded.tokenizer(text)["input_ids"]) for text in texts]
+        rows, notes = written(texts, loaded.tokenizer, generation.model, reasoning)
     fitting = fitted(rows, generation, loaded.context_tokens)
     pad = loaded.model.generation_config.pad_token_id
     return Batches([_padded(group, pad, loaded.device) for group in in_groups(fitting, generation.batch)], notes)
