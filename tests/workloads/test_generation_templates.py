@@ -43,7 +43,7 @@ def test_without_a_template_or_against_it_reasoning_is_refused() -> None:
     plain = Tokenizer()
     plain.chat_template = None
     for tokenizer in (plain, None):
-        with pytest.raises(BadInput, match="m has none: leave scenario.reasoning"):
+        with pytest.raises(BadInput, match=r"m has none: leave scenario\.reasoning"):
             written(["a"], tokenizer, "m", {"enable_thinking": True})
-    with pytest.raises(BadInput, match="cannot write a prompt .*: low, medium or high."):
+    with pytest.raises(BadInput, match=r"cannot write a prompt .*: low, medium or high\."):
         written(["a"], Tokenizer(), "m", {"reasoning_effort": "endless"})
