@@ -62,6 +62,7 @@ def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Stud
         started_at=records[0].window.started_at if len(records) else "",
         rows=rows,
         left_out={seen.cell.name: _why_nothing(seen) for seen in cells if not seen.is_measured},
+        notes=options.notes,
     )
     return Study(walked, measured, result)
 

@@ -105,3 +105,4 @@ class EnergyResult(Value):
     started_at: str
     rows: tuple[EnergyRow, ...]
     left_out: dict[str, str] = Field(default_factory=dict, description="Cells that gave nothing: why.")
+    notes: tuple[str, ...] = Field(default=(), description="Of the whole run: GPUs that were missing, older names.")
