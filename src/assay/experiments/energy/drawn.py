@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from assay.stats.summary import Samples
     from assay.store.records import Records
 
-MOST_GAPS = 400
+MOST_GAPS = 2000
 """Dots of one strip: of more, as many evenly from the smallest to the largest."""
 WIDE = 20.0
 """Numbers further apart than so many times stand on a logarithmic axis."""
@@ -101,8 +101,7 @@ def gaps(study: Study) -> list[Element]:
             axis="gap",
             unit="ms",
             strips=tuple(strips),
-            note=f"All processes together; of more than {MOST_GAPS} gaps as many evenly from the smallest to the "
-            "largest. The line stands at the median.",
+            note="All processes together; the mark stands at the median.",
         )
     ]
 
