@@ -93,7 +93,11 @@ def less_of(words: list[str]) -> tuple[str, ...]:
         return ("--budget", "1", "--repeat", "1", *(() if tuned else ("--tuner", "none")))
     if words[:2] == ["threshold", "run"]:
         return SMALL_GRID if any(word.endswith(".yaml") for word in words) else ("--dry-run",)
-    least = {("scaling", "run"): SMALL_RINGS, ("power", "characterize"): ("--case", "idle", "--duration", "0.3")}
+    least = {
+        ("scaling", "run"): SMALL_RINGS,
+        ("power", "characterize"): ("--case", "idle", "--duration", "0.3"),
+        ("energy", "run"): ("--set", "scenario.window_s=0.1", "--set", "scenario.output_tokens=4"),
+    }
     return least.get((words[0], words[1] if len(words) > 1 else ""), ())
 
 

@@ -128,12 +128,13 @@ def test_placements_are_said_as_they_were_asked_for(tmp_path: Path) -> None:
         put(tmp_path / "tp", result(row(2), run="c", tp_plan="auto")),
         put(tmp_path / "split", result(row(1), run="d", max_memory='{"0": "9GiB"}')),
         put(tmp_path / "cpu", result(row(0), run="e", device="cpu")),
+        put(tmp_path / "beside", result(row(2), run="g", device="cpu")),
         put(tmp_path / "server", result(row(2, mode="server"), run="f")),
     ]
     found = points(read(paths).rows, "requests")
     assert [each.placement for each in found] == [
         "GPU 0", "GPUs 0,1,2,3 balanced", "GPUs 0,1 tensor parallel", 'GPU 0, at most {"0": "9GiB"}', "cpu",
-        "server on GPUs 0,1",
+        "cpu beside GPUs 0,1", "server on GPUs 0,1",
     ]  # fmt: skip
     assert default_by(found) == "batch", "a server's size is said otherwise"
 

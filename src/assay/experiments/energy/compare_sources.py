@@ -169,13 +169,13 @@ def placement(row: Mapping[str, Scalar]) -> str:
         value = row.get(f"config_{name}")
         return "" if value is None else str(value)
 
-    numbers = "" if asked("device") == "cpu" else asked("device_ids")
+    numbers = asked("device_ids")
     several = "," in numbers
     if row.get("mode") == "server":
         return f"server on GPU{'s' if several else ''} {numbers}" if numbers else "server"
-    if not numbers:
-        return asked("device") or "cpu"
     said = f"GPU{'s' if several else ''} {numbers}"
+    if not numbers or asked("device") == "cpu":
+        return f"cpu beside {said}" if numbers else "cpu"
     how = asked("device_map")
     if asked("tp_plan"):
         said += " tensor parallel"
