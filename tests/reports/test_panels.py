@@ -44,6 +44,10 @@ def test_a_note_is_on_the_sheet_as_no_caption_stands_beside_it() -> None:
     assert size(to_panels([lines("Bands are intervals.")]))[0] > size(to_panels([lines()]))[0]
 
 
+def test_numbers_that_no_hardware_gave_are_called_that_on_the_sheet() -> None:
+    assert size(to_panels([lines()], origin="fake"))[0] > size(to_panels([lines()]))[0]
+
+
 def test_a_sheet_is_the_same_every_time_and_is_never_empty(tmp_path: Path) -> None:
     save_panels([lines()], tmp_path / "sheet.png")
     assert (tmp_path / "sheet.png").read_bytes() == to_panels([lines()])

@@ -122,7 +122,7 @@ def write(page: Page, data: dict[str, Any], path: Path) -> list[Path]:
     if kind == ".png":
         if not page.figures:
             raise BadInput(f"There is nothing to draw in {path}: {page.lead}")
-        replace_atomically(path, to_panels(page.figures))
+        replace_atomically(path, to_panels(page.figures, origin=page.origin))
     elif kind == ".html":
         replace_atomically(path, to_html(page).encode())
     elif kind == ".md":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assay.core.page import Figure
+    from assay.core.results import Origin
 
     Image = NDArray[np.float32]
 
@@ -25,16 +26,18 @@ MOST_COLUMNS = 2
 MARGIN = 24
 
 
-def save_panels(figures: Sequence[Figure], path: Path) -> None:
+def save_panels(figures: Sequence[Figure], path: Path, *, origin: Origin = "real") -> None:
     """Write figures as one PNG, whole or not at all: in two columns, those of one row as high as the highest."""
-    replace_atomically(path, to_panels(figures))
+    replace_atomically(path, to_panels(figures, origin=origin))
 
 
-def to_panels(figures: Sequence[Figure]) -> bytes:
-    """Return figures as one PNG."""
+def to_panels(figures: Sequence[Figure], *, origin: Origin = "real") -> bytes:
+    """Return figures as one PNG; each says where its numbers come from, if not from hardware."""
     if not figures:
         raise ValueError("a sheet has at least one figure")
-    images: list[Image] = [imread(io.BytesIO(to_png(figure, noted=True)))[:, :, :3] for figure in figures]
+    images: list[Image] = [
+        imread(io.BytesIO(to_png(figure, noted=True, origin=origin)))[:, :, :3] for figure in figures
+    ]
     columns = min(MOST_COLUMNS, len(images))
     wide = max(image.shape[1] for image in images)
     rows = [images[start : start + columns] for start in range(0, len(images), columns)]
