@@ -102,9 +102,7 @@ def _backend(told: Translation) -> None:
             if backend.get(key) is not None:
                 told.notes.append(f"backend.{key} {backend.pop(key)} is left out: that is the server's own")
         if backend.get("device_ids") is not None:
-            told.notes.append(
-                "backend.device_ids of a server are the GPUs that are metered, here on this machine"
-            )
+            told.notes.append("backend.device_ids of a server are the GPUs that are metered, here on this machine")
     elif backend.get("type") == "pytorch" and backend.get("endpoint") is not None:
         told.notes.append(f"backend.endpoint {backend.pop('endpoint')} is left out: pytorch computes here")
 

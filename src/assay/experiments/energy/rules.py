@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from assay.core.errors import BadInput
 from assay.experiments.energy.config import RANDOM_PROMPTS, Backend, Metrics, Scenario
-from assay.workloads.generation.server.form import Form
 from assay.workloads.generation.models import is_random, shape_of
+from assay.workloads.generation.server.form import Form
 from assay.workloads.generation.settings import parsed
 
 if TYPE_CHECKING:
