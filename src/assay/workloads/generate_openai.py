@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from assay.workloads.base import Prepared, Workload
 
 PHASES = ("idle", "served")
+OURS = (
+    "model", "phase", "input_tokens", "output_tokens", "concurrency", "prompts", "text_column_name", "truncation",
+    "generate_kwargs", "reasoning", "endpoint", "api_key_env", "request_timeout_s",
+)  # fmt: skip
+"""Parameters of a generation that a server knows of, but for those that may be 0, which no parameter by itself may."""
 
 
 class GenerateOpenai:
@@ -31,7 +36,8 @@ class GenerateOpenai:
 
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the parameters of a generation, as a server is asked for it."""
-        return Generation(model="default", phase="served", endpoint="http://127.0.0.1:8000/v1").as_params()
+        told = Generation(model="default", phase="served", endpoint="http://127.0.0.1:8000/v1").as_params()
+        return {name: told[name] for name in OURS}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: there is nothing to tune."""

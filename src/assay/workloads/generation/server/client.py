@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from assay.workloads.generation.server.form import Form
 
 LONGEST_ERROR = 64 << 10
+NOT_OPENAI = "answers with what is no JSON, and does not speak OpenAI's protocol; is the address right?"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Client:
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, faults.CONNECT_WITHIN_S)),
             headers=endpoint.headers,
             verify=tls_context() if endpoint.tls else False,
+            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one after a failure of its own
             follow_redirects=False,
             trust_env=False,
         )
@@ -79,9 +81,7 @@ class Client:
         if status in {401, 403} or 300 <= status < 400:
             raise self.cannot(faults.of_status(status, said or response.headers.get("location", ""), self.endpoint))
         if faults.is_web_page(said) or (status == 200 and _json(response) is None):
-            raise self.cannot(
-                "answers with what is no JSON, and does not speak OpenAI's protocol; is the address right?"
-            )
+            raise self.cannot(NOT_OPENAI)
         return _models(_json(response)) if status == 200 else ()
 
     def version(self) -> str:
@@ -105,11 +105,10 @@ class Client:
             with self._http.stream("POST", f"{self.endpoint.url}{form.path}", json=body) as response:
                 if response.status_code != 200:
                     return Reply(response.status_code, self._text(response))
+                self._streams(response)
                 ended = self._hear(response, answer)
         except httpx.ReadTimeout:
-            raise self.cannot(
-                f"{faults.silent(self.timeout_s)}, asked for one answer; is it loading a model?"
-            ) from None
+            raise self.cannot(f"{faults.silent(self.timeout_s)}, asked for one answer; does it load a model?") from None
         except httpx.TransportError as error:
             raise self.cannot(faults.of_connection(error)) from None
         if answer.empty:
@@ -120,7 +119,16 @@ class Client:
 
     def cannot(self, clause: str) -> MachineCannot:
         """Return an error that says of this server what is wrong."""
-        return MachineCannot(f"The server at {self.endpoint.url} {self.endpoint.clean(clause)}.")
+        end = "" if clause.endswith("?") else "."
+        return MachineCannot(f"The server at {self.endpoint.url} {self.endpoint.clean(clause)}{end}")
+
+    def _streams(self, response: httpx.Response) -> None:
+        """Make sure that an answer comes as a stream."""
+        kind = response.headers.get("content-type", "")
+        if "html" in kind:
+            raise self.cannot(NOT_OPENAI)
+        if "json" in kind:
+            raise self.cannot(f"does not stream its answers: {faults.message(self._text(response))}")
 
     def _hear(self, response: httpx.Response, answer: Answer) -> bool:
         """Take in an answer; return whether the server said that it was its end."""

@@ -79,7 +79,7 @@ def addresses(given: str) -> tuple[str, ...]:
     Raises:
         BadInput: It is no address, or has a password in it.
     """
-    text = given.strip().rstrip("/")
+    text = given.strip()
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
@@ -90,9 +90,9 @@ def addresses(given: str) -> tuple[str, ...]:
         raise BadInput(f"backend.endpoint: {given!r} is no address of a server, as http://127.0.0.1:8000/v1 is one.")
     if parts.username is not None or parts.password is not None:
         raise BadInput("backend.endpoint has a name or a password in it; backend.api_key_env names where the key is.")
+    text = text.rstrip("/")
     for path in _PATHS:
         text = text.removesuffix(path)
-    text = text.rstrip("/")
     return (text,) if _VERSION.search(urlsplit(text).path) else (f"{text}/v1", text)
 
 

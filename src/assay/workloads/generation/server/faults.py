@@ -90,8 +90,8 @@ def is_web_page(said: str) -> bool:
 def _of_tls(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not trusted here: {_line(error.verify_message)}"
-    reason = error.reason or str(error)
-    if any(sign in reason or sign in str(error) for sign in _NOT_TLS):
+    reason = getattr(error, "reason", None) or str(error)
+    if any(sign in reason for sign in _NOT_TLS):
         return "does not speak TLS on that port; is its address http:// and not https://?"
     return f"could not agree on TLS with us: {_line(reason)}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
@@ -33,7 +33,7 @@ class Form(Value):
     length: str = _MAX_TOKENS
     whole: tuple[str, ...] = ("ignore_eos", "min_tokens")
     usage: bool = True
-    settings: dict[str, JsonValue] = {}
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
 
     @classmethod
     def of(
@@ -44,21 +44,7 @@ class Form(Value):
         Raises:
             BadInput: A setting says something else than the scenario, or would change what is measured.
         """
-        for name, where in _OURS.items():
-            if name in settings:
-                raise BadInput(f"generate_kwargs.{name} is not for you to set: it is {where}.")
-        for name in _LENGTHS:
-            if settings.get(name, output_tokens) != output_tokens:
-                raise BadInput(
-                    f"generate_kwargs.{name} is {settings[name]}, but scenario.output_tokens says {output_tokens}."
-                )
-        if settings.get("stream", True) is not True or "stream_options" in settings:
-            raise BadInput("generate_kwargs: answers are streamed, as the first token's time is not known otherwise.")
-        for name in _ONE:
-            if settings.get(name, 1) != 1:
-                raise BadInput(f"generate_kwargs.{name} is {settings[name]}, but a request is for one answer.")
-        if settings.get("echo"):
-            raise BadInput("generate_kwargs.echo would have the prompt counted as output.")
+        _refuse(settings, output_tokens)
         kept = {name: value for name, value in settings.items() if name not in {*_LENGTHS, *_ONE, "stream", "echo"}}
         template = dict(reasoning or {})
         if "reasoning_effort" in template:
@@ -95,11 +81,7 @@ class Form(Value):
     def instead(self, status: int, said: str) -> tuple[Form, str] | None:
         """Return how to ask again a server that refused this form, and what its user should know; null: it is final."""
         words = message(said).lower()
-        if (
-            self.chat
-            and "chat_template_kwargs" not in self.settings
-            and (_no_chat(status, words) or (status in {404, 405, 501} and "model" not in words))
-        ):
+        if self.chat and "chat_template_kwargs" not in self.settings and _no_chat(status, words):
             return self.model_copy(update={"chat": False}), NO_CHAT
         if status not in {400, 422}:
             return None
@@ -112,6 +94,25 @@ class Form(Value):
         if self.length == _MAX_TOKENS and _MAX_COMPLETION_TOKENS in said:
             return self.model_copy(update={"length": _MAX_COMPLETION_TOKENS}), f"it takes {_MAX_COMPLETION_TOKENS}"
         return None
+
+
+def _refuse(settings: dict[str, Any], output_tokens: int) -> None:
+    """Refuse settings that say something else than the scenario, or would change what is measured."""
+    for name, where in _OURS.items():
+        if name in settings:
+            raise BadInput(f"generate_kwargs.{name} is not for you to set: it is {where}.")
+    for name in _LENGTHS:
+        if settings.get(name, output_tokens) != output_tokens:
+            raise BadInput(
+                f"generate_kwargs.{name} is {settings[name]}, but scenario.output_tokens says {output_tokens}."
+            )
+    if settings.get("stream", True) is not True or "stream_options" in settings:
+        raise BadInput("generate_kwargs: answers are streamed, as the first token's time is not known otherwise.")
+    for name in _ONE:
+        if settings.get(name, 1) != 1:
+            raise BadInput(f"generate_kwargs.{name} is {settings[name]}, but a request is for one answer.")
+    if settings.get("echo"):
+        raise BadInput("generate_kwargs.echo would have the prompt counted as output.")
 
 
 def form_of(generation: Generation) -> Form:
@@ -134,5 +135,7 @@ def form_of(generation: Generation) -> Form:
 
 
 def _no_chat(status: int, words: str) -> bool:
-    """Return whether a server says that this model does not chat."""
-    return status in {400, 404, 422} and ("chat template" in words or "not a chat model" in words)
+    """Return whether a server says that there is no chat here, or not with this model."""
+    if status in {400, 404, 422} and ("chat template" in words or "not a chat model" in words):
+        return True
+    return status in {404, 405, 501} and "model" not in words

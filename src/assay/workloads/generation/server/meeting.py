@@ -33,8 +33,8 @@ MOST_NAMES = 8
 
 COUNTED = "tokens are the server's own counts (usage)"
 CHUNKS = (
-    "the server does not count its tokens (no usage): output tokens are the chunks that came, which may have several each, "
-    "and how many tokens prompts have is not known"
+    "the server does not count its tokens (no usage): output tokens are the chunks that came, which may have several "
+    "each, and how many tokens prompts have is not known"
 )
 BEGINNINGS = f"every prompt begins with {wording.BEGINNING} words of its own, so that none is answered from a cache"
 

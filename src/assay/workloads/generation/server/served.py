@@ -89,8 +89,8 @@ def seen(scale: Scale, cpu_share: float, output_tokens: int) -> tuple[str, ...]:
         )
     if scale.tokens_per_chunk > SEVERAL or scale.tokens_per_chunk < 1 / SEVERAL:
         notes.append(
-            f"a chunk has {scale.tokens_per_chunk:.2f} tokens on average: it counts for so many when it comes, an answer "
-            "is set right by the server's count at its end, and gaps are between chunks"
+            f"a chunk has {scale.tokens_per_chunk:.2f} tokens on average: it counts for so many when it comes, an "
+            "answer is set right by the server's count at its end, and gaps are between chunks"
         )
     if scale.cached and scale.input:
         notes.append(f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache")
