@@ -44,8 +44,8 @@ STARTING = frozenset({"assay", "finished", "forking", "gpu1", "measure", "slurm"
 shared machine somebody else may have had its core for as long as it waited."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items if config.pluginmanager.hasplugin("rerunfailures") else ():
         if isinstance(item, pytest.Function) and STARTING & set(item.fixturenames):
             item.add_marker(pytest.mark.flaky(reruns=1))
 

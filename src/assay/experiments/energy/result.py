@@ -131,7 +131,7 @@ def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]
     if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in wanted.items()):
         return True
     windows = [each for several in seen.windows.values() for each in several]
-    return any(each.facts is not None and each.facts.left_out is not None for each in windows)
+    return any(each.record.status != "ok" or (each.facts is not None and each.facts.left_out) for each in windows)
 
 
 def _why_nothing(seen: CellSeen) -> str:
