@@ -48,7 +48,7 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,llm,torch]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,energy,torch]'
 	@touch $@ $(VENV)/.run
 
 clean:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from assay.core.errors import BadInput
 
@@ -43,7 +46,8 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
         config = quickly(config, sets, metered=bool(config.gpus or machine.gpus))
     config, seen = available(config, machine, touch, allow_missing=given["allow_missing"])
     place = Torchrun.found()
-    return options_of(
+    planned = partial(
+        options_of,
         config,
         machine,
         isolation=None if given["isolation"] is None else parse_level(given["isolation"]),
@@ -53,8 +57,28 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
         retakes=given["retakes"],
         strangers=given["strangers"],
         nodes=1 if place is None else place.nodes,
-        notes=(*notes, *seen),
     )
+    options = planned(notes=(*notes, *seen))
+    said = () if given["dry_run"] else sensed(options, machine)
+    return options if said is None else planned(notes=(*notes, *seen, *said))
+
+
+def sensed(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
+    """Look at sensors that nobody has looked at yet; return what did not work. Null: there is nothing to look at.
+
+    A server has its GPUs in use, and a fake's sensors are what a test says they are.
+    """
+    from assay.worker.sensing import look_at, unseen
+
+    if not options.on_gpu or not options.monitored or machine.has_fake_driver:
+        return None
+    new = unseen([gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in options.gpus], machine.driver)
+    said = []
+    for gpu in new:
+        click.echo(f"Looking at how the sensors of GPU {gpu.index} see; once for each GPU and driver …", err=True)
+        if (why := look_at(gpu)) is not None:
+            said.append(f"how the sensors of GPU {gpu.index} see is not known, so that intervals are wide: {why}")
+    return tuple(said) if new else None
 
 
 def named(config: str | None, model: str | None) -> tuple[Path | None, str | None]:

@@ -122,6 +122,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
         (f"{SERVER}scenario: {{modes: graphs}}\n", "modes is about a model of type pytorch"),
         ("backend: {type: openai, model: m}\n", "endpoint is missing: the server's address"),
         ("backend: {type: openai, model: m, endpoint: '127.0.0.1:8000'}\n", "is no address, as http://"),
+        ("backend: {type: openai, model: m, endpoint: 'http://me:secret@host/v1'}\n", "put the key into"),
         (
             "backend: {type: openai, model: m, endpoint: 'http://a/v1', torch_dtype: float16}\n",
             "torch_dtype is dec",

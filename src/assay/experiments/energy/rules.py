@@ -59,6 +59,12 @@ def _served(config: EnergyConfig) -> Iterator[Problem]:
         yield ("backend", "endpoint"), "endpoint is missing: the server's address, as http://127.0.0.1:8000/v1"
     elif not _is_address(backend.endpoint):
         yield ("backend", "endpoint"), f"{backend.endpoint!r} is no address, as http://127.0.0.1:8000/v1"
+    elif "@" in urlsplit(backend.endpoint).netloc or urlsplit(backend.endpoint).query:
+        named = "an environment variable, named by api_key_env"
+        yield (
+            ("backend", "endpoint"),
+            f"endpoint has a key in it, which would be kept; put the key into {named}",
+        )
     for name in OF_THE_SERVER_ITSELF:
         if getattr(backend, name) != _default(Backend, name):
             yield ("backend", name), f"{name} is decided where the server is started, and is not for type openai"
