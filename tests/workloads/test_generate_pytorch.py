@@ -15,6 +15,7 @@ from assay.workloads.generation.fusing import fused
 from assay.workloads.generation.graphs import GraphLoop
 from assay.workloads.generation.loading import loaded
 from assay.workloads.generation.params import Generation
+from assay.workloads.generation.random_weights import empty_model
 from assay.workloads.generation.roofline import size_of
 from assay.workloads.generation.steps import Stepper, as_in_steps
 
@@ -127,6 +128,23 @@ def test_one_compiled_layer_serves_all_and_none_is_left_behind(here: Loaded, ask
     assert not any("forward" in vars(layer) for layer in layers)
 
 
+@pytest.mark.parametrize("drawn", [Choice(barred=(3,)), Choice(sample=True, top_p=0.9), Choice(sample=True, top_k=0)])
+def test_a_step_asks_nothing_of_the_host_so_that_it_can_be_captured(here: Loaded, drawn: Choice) -> None:
+    """On the device without data, whatever needs a number raises an error."""
+    import torch
+
+    nowhere = torch.device("meta")
+    model = empty_model(here.config, torch.bfloat16).to(nowhere)
+    stepper = Stepper(model, nowhere, batch=2, columns=IN + OUT, choose=drawn.made(here.vocabulary, nowhere))
+    with as_in_steps(model, on_gpu=False):
+        stepper.step()
+        kept = [stepper.cache.layers[0].keys, stepper.token, stepper.slot]
+        stepper.step()
+    now = [stepper.cache.layers[0].keys, stepper.token, stepper.slot]
+    assert all(one is another for one, another in zip(kept, now, strict=True))
+    assert {str(one.device) for one in kept} == {"meta"}
+
+
 def test_a_call_says_when_its_tokens_came(here: Loaded) -> None:
     whole = called(prepared(phase="whole", batch=3))
     assert len(whole["first_token_us"]) == 1
@@ -235,21 +253,19 @@ def test_a_captured_step_makes_the_tokens_of_a_plain_loop(cuda: str, fuse: bool)
 def test_a_phase_on_a_gpu_says_how_busy_it_was_and_gives_its_memory_back(cuda: str, mode: str, phase: str) -> None:
     import torch
 
-    params = {"torch_dtype": "bfloat16", "batch": 2, "mode": mode, "phase": phase, "compile": False}
-    prepared(cuda, **{**params, "mode": "eager", "phase": "prefill"}).close()
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    subject = prepared(cuda, **params)
-    assert subject.measured is not None
-    known = subject.measured()
-    if phase != "whole":
-        assert 0 < known["busy_us"] <= 1.05 * known["traced_us"]
+    allocated = []
+    for _ in range(2):  # what is taken once for all is taken at the first
+        subject = prepared(cuda, torch_dtype="bfloat16", batch=2, mode=mode, phase=phase, compile=False)
+        assert subject.measured is not None
+        known = subject.measured()
+        assert called(subject)
+        subject.close()
+        del subject
+        torch.cuda.empty_cache()
+        allocated.append(torch.cuda.memory_allocated())
+    assert phase == "whole" or 0 < known["busy_us"] <= 2 * known["traced_us"]
     assert known["peak_memory_mib"] > 0
-    assert called(subject)
-    subject.close()
-    del subject
-    torch.cuda.empty_cache()
-    assert torch.cuda.memory_allocated() - before < 2**20
+    assert allocated[1] - allocated[0] < 2**20
 
 
 @pytest.mark.gpu

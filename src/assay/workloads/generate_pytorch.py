@@ -106,7 +106,6 @@ def _phase(generation: Generation, told: Mapping[str, object], here: Loaded, see
         measured=lambda: facts.of_phase(here, generation, asked, loop),
         synchronize=synchronizer(str(here.device)),
         close=loop.close,
-        reports_extras=True,
         waits_itself=True,
         agree=here.agree if here.ranks > 1 else None,
         placement=here.placement,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from assay.core.errors import MachineCannot, TrialFailed
@@ -245,7 +245,7 @@ def captured_step(stepper: Stepper, device: Any, *, fuse: bool) -> Captured:
 def _captured(stepper: Stepper, device: Any, fusing: Callable[[], AbstractContextManager[None]]) -> Any:
     """Return a graph of one step, which was made a few times before, beside the graph's own stream."""
     torch = import_torch()
-    graph, beside = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+    graph, beside = torch.cuda.CUDAGraph(), _beside(str(device))
     with as_in_steps(stepper.model, on_gpu=True):
         stepper.rewind()
         plain = stepper.logits().clone()
@@ -263,6 +263,12 @@ def _captured(stepper: Stepper, device: Any, fusing: Callable[[], AbstractContex
                 stepper.step()
     stepper.rewind()
     return graph
+
+
+@cache
+def _beside(device: str) -> Any:
+    """Return the stream that steps are captured on: one for all, as each has memory of its own for products."""
+    return import_torch().cuda.Stream(device)
 
 
 def _make_sure(plain: Any, fused_: Any) -> None:
