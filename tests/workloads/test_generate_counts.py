@@ -85,8 +85,8 @@ def test_settings_that_contradict_the_measurement_are_refused(text: str, said: s
 
 
 def test_a_misspelt_setting_is_refused_with_the_nearest() -> None:
-    with pytest.raises(BadInput, match=r"generate_kwargs\.temprature is not a setting .* Did you mean temperature"):
-        settings.check_known({"temprature": 1}, {"temperature", "top_k"})
+    with pytest.raises(BadInput, match=r"generate_kwargs\.temperatures is not a setting .* Did you mean temperature"):
+        settings.check_known({"temperatures": 1}, {"temperature", "top_k"})
     settings.check_known(settings.parsed('{"num_beams": 1, "top_k": 2}'), {"num_beams", "top_k"})
 
 

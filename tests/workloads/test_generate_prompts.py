@@ -40,7 +40,7 @@ def test_a_column_of_json_and_csv_holds_the_prompts(tmp_path: Path, name: str, c
     ("name", "content", "said"),
     [
         ("p.txt", b" \n\n", "has no prompts"),
-        ("p.txt", b"caf\xe9\n", "is not text in UTF-8: byte 3"),
+        ("p.txt", b"abc\xe9\n", "is not text in UTF-8: byte 3"),
         ("p.csv", b"id,txt\n1,a\n", r"no column 'text'; it has id, txt\. Did you mean txt"),
         ("p.csv", b"", "no column 'text'; it has none"),
         ("p.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', "line 2 of .* has no column 'text'"),

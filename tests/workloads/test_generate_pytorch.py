@@ -185,8 +185,8 @@ def test_settings_are_honoured_and_unknown_ones_refused(here: Loaded, asked: Bat
         loop.whole()
         drawn.append(answers(loop))
     assert drawn[0] == drawn[1] != drawn[2]
-    with pytest.raises(BadInput, match=r"temprature is not a setting of a generation\. Did you mean temperature"):
-        prepared(generate_kwargs='{"temprature": 1.0}')
+    with pytest.raises(BadInput, match=r"temperatures is not a setting of a generation\. Did you mean temperature"):
+        prepared(generate_kwargs='{"temperatures": 1.0}')
     with pytest.raises(BadInput, match="no decoding without reading again"):
         prepared(phase="decode", generate_kwargs='{"use_cache": false}')
 
