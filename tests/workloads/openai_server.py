@@ -121,6 +121,10 @@ class Talk:
                 return
         raise ConnectionAbortedError
 
+    def pause(self, seconds: float) -> None:
+        """Let time pass; the server's closing ends it."""
+        self._server.closing.wait(seconds)
+
     def drop(self) -> None:
         """Close the connection now."""
         raise ConnectionAbortedError

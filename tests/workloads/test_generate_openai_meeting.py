@@ -174,7 +174,7 @@ def test_lengths_beyond_the_context_are_refused_before_anything_is_asked(server:
         (lambda talk: talk.refuse(200, {"choices": []}), "does not stream its answers"),
         (lambda talk: talk.refuse(200, "hello", "text/plain"), "ended an answer before its first token"),
         (lambda talk: talk.drop(), "closed the connection in the middle of an answer"),
-        (lambda talk: talk.hold(threading.Event()), "sent nothing for 0.3 s"),
+        (lambda talk: talk.hold(threading.Event()), "sent nothing of an answer for 0.3 s"),
     ],
 )
 def test_what_is_wrong_with_a_server_is_one_sentence(

@@ -217,7 +217,9 @@ def truth(told: Generation, errors: float = 0.0) -> tuple[float, float, dict[str
         return steps * step_s, DECODE_W, {"gap_us": gaps, "output_tokens": [float(told.batch * steps)]}
     if told.phase == "served":
         many = {name: [told.concurrency * value for value in values] for name, values in {**read, **counts}.items()}
-        return whole_s, mixed_w, {**many, "first_token_us": read["first_token_us"], "gap_us": gaps, "errors": [errors]}
+        client = {"tpot_us": [gaps[0] / 2], "client_cpu_s": [0.9 * whole_s], "short_requests": [errors]}
+        many |= {"first_token_us": read["first_token_us"], "gap_us": gaps, "errors": [errors], **client}
+        return whole_s, mixed_w, many
     return whole_s, mixed_w, {**read, **counts, "gap_us": gaps}
 
 

@@ -196,7 +196,9 @@ def test_a_server_is_not_taken_apart_and_its_errors_are_counted() -> None:
     assert value(row, "j_per_request") == pytest.approx(request_j)
     assert value(row, "ttft_ms") == pytest.approx(2.0)
     assert value(row, "gap_p99_ms") == pytest.approx(20.0)
-    assert any("requests failed" in note for note in row.notes)
+    assert value(row, "tpot_ms") == pytest.approx(10.0)
+    for words in ("requests failed", "answers ended before the 51 tokens asked for", "client-bound: reading"):
+        assert any(words in note for note in row.notes)
 
 
 def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read() -> None:

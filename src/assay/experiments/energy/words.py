@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 HOST_BOUND = 0.7
 """A GPU that is busy for a smaller share of the time waits for the host."""
+CLIENT_BOUND = 0.8
+"""A client that takes a larger share of a core to read a server's answers has no time to stamp them."""
 PHASES_WITHIN = 0.05
 """So far from 1 the phases' energy may be over that of whole requests before it is remarked upon."""
 LEAST_SHOWN, MOST_SHOWN = 1e-4, 9.95
@@ -44,6 +46,8 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
             [
                 *_cut_short(seen, gathered),
                 *_errors(seen),
+                *_short(seen),
+                *_client_bound(seen),
                 *_host_bound(seen, figures),
                 *_apart(figures),
                 *(note for each in windows if each.facts is not None for note in each.facts.notes),
@@ -74,6 +78,23 @@ def _errors(seen: CellSeen) -> list[str]:
         return []
     answered = sum(each.count("requests") for each in seen.whole)
     return [f"{failed:.0f} request{'' if failed == 1 else 's'} failed, beside {answered:.0f} that were answered"]
+
+
+def _short(seen: CellSeen) -> list[str]:
+    """Say how many answers of a server had fewer tokens than were asked for."""
+    short = sum(each.count("short_requests") for each in seen.whole)
+    if not short:
+        return []
+    answered = sum(each.count("requests") for each in seen.whole)
+    return [f"{short:.0f} of {answered:.0f} answers ended before the {seen.cell.output_tokens} tokens asked for"]
+
+
+def _client_bound(seen: CellSeen) -> list[str]:
+    """Say that a server's client was too busy reading answers to time them well."""
+    share = max((each.count("client_cpu_s") / each.window_s for each in seen.whole), default=0.0)
+    if share <= CLIENT_BOUND:
+        return []
+    return [f"client-bound: reading the answers took {100 * share:.0f} % of a core, so that times may be the client's"]
 
 
 def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:

@@ -54,13 +54,11 @@ class Arrivals:
 class Scale:
     """What answers had so far, by the server's own count."""
 
-    answers: int = 0
     chunks: int = 0
     output: int = 0
     prompts: int = 0
     input: int = 0
     cached: int = 0
-    short: int = 0
 
     @property
     def tokens_per_chunk(self) -> float:
@@ -72,10 +70,8 @@ class Scale:
         """Tokens of a prompt; null where the server does not tell."""
         return self.input / self.prompts if self.prompts else None
 
-    def learn(self, chunks: int, usage: Usage | None, *, short: bool = False) -> None:
+    def learn(self, chunks: int, usage: Usage | None) -> None:
         """Take in an answer that came to its end."""
-        self.answers += 1
-        self.short += short
         if usage is None:
             return
         self.chunks += chunks
@@ -125,7 +121,7 @@ class Answer:
         if self.usage is not None:
             self._count_output(self.usage.output, into)
             self._count_input(self.usage.input, into)
-        self._scale.learn(self.chunks, self.usage, short=self.short)
+        self._scale.learn(self.chunks, self.usage)
         into.requests += 1
         into.short_requests += self.short
         into.request_us.append((stamp_ns - self.begun_ns) / 1e3)

@@ -108,7 +108,7 @@ class Client:
                 self._streams(response)
                 ended = self._hear(response, answer)
         except httpx.ReadTimeout:
-            raise self.cannot(f"{faults.silent(self.timeout_s)}, asked for one answer; does it load a model?") from None
+            raise self.cannot(f"{faults.silent(self.timeout_s)}; does it load a model?") from None
         except httpx.TransportError as error:
             raise self.cannot(faults.of_connection(error)) from None
         if answer.empty:
@@ -132,9 +132,12 @@ class Client:
 
     def _hear(self, response: httpx.Response, answer: Answer) -> bool:
         """Take in an answer; return whether the server said that it was its end."""
-        events, into = Events(), Arrivals()
+        events, into, late_s = Events(), Arrivals(), time.monotonic() + self.timeout_s
         for piece in response.iter_raw():
+            if time.monotonic() > late_s:
+                raise self.cannot(faults.silent(self.timeout_s))
             for data in events.feed(piece):
+                late_s = time.monotonic() + self.timeout_s
                 if data == DONE:
                     return True
                 chunk = read(data)
@@ -149,7 +152,7 @@ class Client:
         try:
             return self._http.get(url)
         except httpx.ReadTimeout:
-            raise self.cannot(faults.silent(self.timeout_s)) from None
+            raise self.cannot(f"did not answer within {self.timeout_s:g} s (backend.request_timeout_s)") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise self.cannot(faults.of_connection(error)) from None
 

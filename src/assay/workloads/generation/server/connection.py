@@ -29,10 +29,11 @@ class Closed(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One connection to a server; everything but ``heard_ns`` belongs to the thread of its loop."""
+    """One connection to a server."""
 
     def __init__(self) -> None:
         self.heard_ns = time.perf_counter_ns()
+        """When a request was sent, or a part of its answer came; whoever reads answers keeps it."""
         self._loop = asyncio.get_running_loop()
         self._lost = self._loop.create_future()
         self._pending: list[Piece] = []
@@ -46,8 +47,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Stamp what came; asyncio calls this."""
-        self.heard_ns = time.perf_counter_ns()
-        self._pending.append((self.heard_ns, data))
+        self._pending.append((time.perf_counter_ns(), data))
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:

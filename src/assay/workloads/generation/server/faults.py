@@ -38,8 +38,8 @@ CLOSED = "closed the connection in the middle of an answer"
 
 
 def silent(timeout_s: float) -> str:
-    """Return that no byte came for so long."""
-    return f"sent nothing for {timeout_s:g} s (backend.request_timeout_s)"
+    """Return that no part of an answer came for so long, though signs of life may have."""
+    return f"sent nothing of an answer for {timeout_s:g} s (backend.request_timeout_s)"
 
 
 def of_status(status: int, said: str, endpoint: Endpoint) -> str:

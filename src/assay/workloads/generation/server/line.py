@@ -101,7 +101,8 @@ class Line:
                 break
             with self._crew.lock:
                 self._crew.cpu_ns = time.thread_time_ns()
-                asked.hear(pieces)
+                if asked.hear(pieces):
+                    connection.heard_ns = pieces[-1][0]
         self.answered += 1
         self._crew.answered()
         if not await self._rest(connection, asked.reader):
@@ -135,13 +136,13 @@ class _Asked:
         self._events = Events()
         self._said = b""
 
-    def hear(self, pieces: list[Piece]) -> None:
-        """Take in what came.
+    def hear(self, pieces: list[Piece]) -> bool:
+        """Take in what came; return whether something of an answer was in it, and not signs of life alone.
 
         Raises:
             Fault: It is not an answer.
         """
-        self.touched = True
+        self.touched, some = True, False
         for stamp_ns, data in pieces:
             try:
                 body = self.reader.feed(data)
@@ -152,9 +153,12 @@ class _Asked:
             if self.reader.status != 200 or not self._said:
                 self._said = (self._said + body)[:LONGEST_ERROR]
             if self.reader.status == 200:
-                self._count(stamp_ns, self._events.feed(body))
+                events = self._events.feed(body)
+                some = some or bool(events)
+                self._count(stamp_ns, events)
             if self.reader.done and not self.ended:
                 self._finish(stamp_ns)
+        return some
 
     def closed(self) -> None:
         """Hear that nothing more comes."""

@@ -157,7 +157,8 @@ class _Meeting:
         except AssayError:
             version = ""
         by = " ".join(word for word in (owner, version) if word)
-        return f"{self.client.endpoint.url} serves {self.served or self.form.model}{f' ({by})' if by else ''}"
+        who = f"the server at {self.client.endpoint.url} serves {self.served or self.form.model}"
+        return f"{who} ({by})" if by else who
 
     def _cut(self, texts: tuple[str, ...], per_character: float) -> tuple[str, ...]:
         limit = self.generation.input_tokens
@@ -198,7 +199,7 @@ class _Meeting:
             if other is None:
                 raise self._refused(reply.status, reply.said)
             self.form, note = other
-            self.notes.append(f"the server answers otherwise: {note}")
+            self.notes.append(f"the server was asked again: {note}")
 
     def _is_the_model(self, answer: Answer) -> None:
         """Make sure that an unlisted model is really the one that answers: some servers answer to any name."""

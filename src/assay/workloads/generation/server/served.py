@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.5
 IDLE_S = 0.1
-CLIENT_BOUND = 0.8
 SEVERAL = 1.02
 SPARE_FILES = 64
 
@@ -54,15 +53,18 @@ def served(generation: Generation, seed: int) -> Prepared:
     except BaseException:
         load.close()
         raise
-    share = cpu_s / steady_s
-    facts = {"client_cpu_share": share, "steady_s": steady_s, "tokens_per_chunk": met.scale.tokens_per_chunk}
+    facts = {
+        "client_cpu_share": cpu_s / steady_s,
+        "steady_s": steady_s,
+        "tokens_per_chunk": met.scale.tokens_per_chunk,
+    }
     return Prepared(
         call=partial(_slice, load),
         measured=lambda: facts,
         close=load.close,
         reports_extras=True,
         waits_itself=True,
-        notes=(*met.notes, *seen(met.scale, share, generation.output_tokens)),
+        notes=(*met.notes, *seen(met.scale)),
     )
 
 
@@ -79,25 +81,16 @@ def requests(met: Met, output_tokens: int, streams: int) -> Callable[[int, int],
     return make
 
 
-def seen(scale: Scale, cpu_share: float, output_tokens: int) -> tuple[str, ...]:
+def seen(scale: Scale) -> tuple[str, ...]:
     """Return what the answers before the first slice showed, as far as its user should know it."""
     notes = []
-    if scale.short:
-        notes.append(
-            f"{scale.short} of {scale.answers} answers before the measurement ended before the {output_tokens} tokens "
-            "they were asked for"
-        )
-    if scale.tokens_per_chunk > SEVERAL or scale.tokens_per_chunk < 1 / SEVERAL:
+    if not 1 / SEVERAL <= scale.tokens_per_chunk <= SEVERAL:
         notes.append(
             f"a chunk has {scale.tokens_per_chunk:.2f} tokens on average: it counts for so many when it comes, an "
             "answer is set right by the server's count at its end, and gaps are between chunks"
         )
     if scale.cached and scale.input:
         notes.append(f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache")
-    if cpu_share > CLIENT_BOUND:
-        notes.append(
-            f"the client took {cpu_share:.0%} of a core to read the answers: times and rates may be the client's own"
-        )
     return tuple(notes)
 
 
