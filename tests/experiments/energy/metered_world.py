@@ -63,6 +63,7 @@ class World:
         refused: Whether the sensor refuses a window as too short, by its length in s.
         silent: GPUs that do not say their power.
         busy: The share of a decoding call in which kernels run.
+        after: A call takes so many times as long after the profiler has looked at one.
         host_w: Of the processors; null: they have no counters.
     """
 
@@ -74,6 +75,7 @@ class World:
     refused: Callable[[float], bool] = lambda window_s: False
     silent: frozenset[int] = frozenset()
     busy: float = 0.9
+    after: float = 1.0
     host_w: float | None = None
     watched: bool = True
     origin: Origin = "real"
@@ -132,7 +134,7 @@ class World:
         return SubjectFacts(
             subject=number, left_out=why, placement={"model.layers.0": "cuda:0"}, notes=self.notes,
             measured={
-                "busy_us": self.busy * 1e6, "untraced_us": 1e6,
+                "busy_us": self.busy * 1e6, "untraced_us": 1e6, "untraced_after_us": self.after * 1e6,
                 "step_read_bytes": 0.25 * step_s * 4e12, "memory_bytes_per_s": 4e12,
                 "call_flop": 0.5 * told.batch * told.input_tokens * PREFILL_TOKEN_S * 1e15, "compute_flop_per_s": 1e15,
             },

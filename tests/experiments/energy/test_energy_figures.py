@@ -235,6 +235,14 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
 
 
+def test_a_profiler_that_does_not_let_go_is_told_of() -> None:
+    there = gpus(1)
+    wanted = options(there, config())
+    assert not any("profiler" in note for note in single(there, wanted, World(there, after=1.05)).notes)
+    (said,) = [note for note in single(there, wanted, World(there, after=1.2)).notes if "profiler" in note]
+    assert "took 20 % longer than before" in said
+
+
 def test_graphs_are_held_against_eager_in_joules_and_in_speed() -> None:
     there = gpus(1)
     wanted = options(there, config(modes=["eager", "graphs"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from assay.core.units import significant
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
     from assay.experiments.energy.figures import Told
     from assay.experiments.energy.rows import EnergyRow
     from assay.experiments.energy.seen import CellSeen
-    from assay.experiments.energy.stages import Gathered
+    from assay.experiments.energy.stages import Gathered, Seen
     from assay.experiments.notes import Noted
 
 HOST_BOUND = 0.7
 """A GPU that is busy for a smaller share of the time waits for the host."""
 CLIENT_BOUND = 0.8
 """A client that takes a larger share of a core to read a server's answers has no time to stamp them."""
+STILL_TRACED = 1.08
+"""A call that takes so many times as long after the profiler has looked at one is still being traced."""
 PHASES_WITHIN = 0.05
 """So far from 1 the phases' energy may be over that of whole requests before it is remarked upon."""
 LEAST_SHOWN, MOST_SHOWN = 1e-4, 9.95
@@ -49,6 +52,7 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
                 *_short(seen),
                 *_client_bound(seen),
                 *_host_bound(seen, figures),
+                *_still_traced(windows),
                 *_apart(figures),
                 *(note for each in windows if each.facts is not None for note in each.facts.notes),
             ]
@@ -100,6 +104,16 @@ def _client_bound(seen: CellSeen) -> list[str]:
 def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
     busy = figures["busy_share"]
     return [] if isinstance(busy, str) or busy.value >= HOST_BOUND else [host_bound(busy.value, seen.cell.mode)]
+
+
+def _still_traced(windows: Sequence[Seen]) -> list[str]:
+    """Say that calls were slower after the profiler had looked at one than before."""
+    facts = [(each.fact("untraced_after_us"), each.fact("untraced_us")) for each in windows]
+    ratios = [after_us / before_us for after_us, before_us in facts if after_us is not None and before_us]
+    if not ratios or median(ratios) <= STILL_TRACED:
+        return []
+    share = 100 * (median(ratios) - 1)
+    return [f"the profiler did not let go: after it had looked, the same call took {share:.0f} % longer than before"]
 
 
 def _apart(figures: Mapping[str, Told]) -> list[str]:
