@@ -14,7 +14,7 @@ from tests.needing import need
 if TYPE_CHECKING:
     from pathlib import Path
 
-NEEDED = ("fastapi", "openai", "tokenizers", "torch", "transformers", "typer", "uvicorn")
+NEEDED = ("accelerate", "fastapi", "openai", "tokenizers", "torch", "transformers", "typer", "uvicorn")
 
 PROGRAM = """
 import ctypes, signal, sys

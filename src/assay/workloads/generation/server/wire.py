@@ -1,7 +1,7 @@
 """HTTP/1.1 as far as a load needs it: a request as bytes, and an answer read from bytes, however they are cut.
 
-A general client takes about 150 µs of a core for each chunk of a stream; 64 streams of a fast server would then measure
-the client. This takes a tenth of it.
+A general client (httpx) took 150 µs of a core for each chunk where this was tried, and could not follow 64 streams of
+125 tokens a second: it would have measured itself. This takes 55 µs, and did, with half a core.
 """
 
 from __future__ import annotations
