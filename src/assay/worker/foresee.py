@@ -48,21 +48,9 @@ def foreseen(wish: Mapping[str, Any]) -> dict[str, Any]:
 
 def _planned(generation: Generation, device: str) -> tuple[Predicted, Plan | None]:
     """Return what a model takes, and where its parts would lie; null where ranks share every part."""
-    from assay.workloads.generation.dtypes import dtype_name, usable
-    from assay.workloads.generation.hub import config_of
-    from assay.workloads.generation.loading import planned_for
-    from assay.workloads.generation.models import import_transformers
-    from assay.workloads.generation.random_weights import empty_model
-    from assay.workloads.generation.seen import device_ids_of, see
-    from assay.workloads.generation.sizes import sizes_of
+    from assay.workloads.generation.loading import emptied, planned_for
 
-    import_transformers()
-    trusted = generation.trust_remote_code
-    seen = see(device, device_ids_of(generation, device))
-    config = config_of(generation.model, generation.revision, trust_remote_code=trusted)
-    dtype = dtype_name(generation.torch_dtype, config, seen.first.partition(":")[0])
-    empty = empty_model(config, usable(dtype, seen.first), generation.attn_implementation, trust_remote_code=trusted)
-    sizes = sizes_of(generation.model, empty, dtype)
+    empty, sizes, seen = emptied(generation, device)
     return sizes, None if generation.tp_plan else planned_for(generation, empty, sizes, seen)
 
 

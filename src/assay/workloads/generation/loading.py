@@ -17,7 +17,8 @@ from assay.workloads.generation.models import import_transformers
 from assay.workloads.generation.placed import as_planned
 from assay.workloads.generation.placement import NAMES, plan
 from assay.workloads.generation.random_weights import empty_model
-from assay.workloads.generation.ranks import agreed, refuse_ranks_without_plan, share_out
+from assay.workloads.generation.ranks import agreed, refuse_large_share, refuse_ranks_without_plan, share_out
+from assay.workloads.generation.room import check_room
 from assay.workloads.generation.seen import device_ids_of, see
 from assay.workloads.generation.sizes import context_of, sizes_of
 from assay.workloads.generation.weights import put_in_place
@@ -52,6 +53,7 @@ class Loaded:
         rank: This process among those that compute the model together.
         ranks: How many those are.
         agree: Whether any rank would stop, asked by all of them.
+        seen: Its places, by the machine's names and as PyTorch names them here.
         offloaded: Parts lie in the host's memory or on disk, and are copied when their turn comes.
     """
 
@@ -66,6 +68,7 @@ class Loaded:
     context_tokens: int
     vocabulary: int
     sizes: Predicted
+    seen: Seen
     rank: int = 0
     ranks: int = 1
     agree: Callable[[bool], bool] = bool
@@ -112,7 +115,8 @@ _MATTERS = (
 def loaded(generation: Generation, device: str, seed: int) -> Loaded:
     """Return the model of a generation in place on a device of ours (``cpu:0``, ``cuda:3``), loaded now or before.
 
-    One model is kept at a time. Where it is loaded now, room is left for what this generation asks.
+    One model is kept at a time. Where it is loaded now, room is left for what this generation asks; where it was
+    loaded before, there must still be room for it.
 
     Raises:
         BadInput: What is asked for makes no sense.
@@ -123,6 +127,8 @@ def loaded(generation: Generation, device: str, seed: int) -> Loaded:
     if key not in _LOADED:
         release_all()
         _LOADED[key] = _load(generation, device, seed)
+    if generation.phase != "idle":
+        check_room(_LOADED[key], generation)
     return _LOADED[key]
 
 
@@ -133,14 +139,8 @@ def release_all() -> None:
 
 
 def _load(generation: Generation, device: str, seed: int) -> Loaded:
-    import_transformers()
     refuse_ranks_without_plan(generation.tp_plan)
-    seen = see(device, device_ids_of(generation, device))
-    config = config_of(generation.model, generation.revision, trust_remote_code=generation.trust_remote_code)
-    name = dtype_name(generation.torch_dtype, config, seen.first.partition(":")[0])
-    dtype = usable(name, seen.first)
-    empty = empty_model(config, dtype, generation.attn_implementation, trust_remote_code=generation.trust_remote_code)
-    sizes = sizes_of(generation.model, empty, name)
+    empty, sizes, seen = emptied(generation, device)
     begun = time.perf_counter()
     if generation.tp_plan:
         return _in_ranks(generation, empty, sizes, seen, seed=seed, begun=begun)
@@ -152,12 +152,25 @@ def _load(generation: Generation, device: str, seed: int) -> Loaded:
         model,
         sizes,
         begun,
+        seen=seen,
         device=seen.here[planned.main],
         placement={part: seen.told(place) for part, place in as_planned(model, planned, seen).items()},
         notes=planned.notes,
         offloaded=planned.offloaded,
         closing=closing,
     )
+
+
+def emptied(generation: Generation, device: str) -> tuple[Any, Predicted, Seen]:
+    """Return a generation's model without its weights, what it takes, and the places it may have in this process."""
+    import_transformers()
+    trusted = generation.trust_remote_code
+    seen = see(device, device_ids_of(generation, device))
+    config = config_of(generation.model, generation.revision, trust_remote_code=trusted)
+    name = dtype_name(generation.torch_dtype, config, seen.first.partition(":")[0])
+    dtype = usable(name, seen.first)
+    empty = empty_model(config, dtype, generation.attn_implementation, trust_remote_code=trusted)
+    return empty, sizes_of(generation.model, empty, name), seen
 
 
 def planned_for(generation: Generation, empty: Any, sizes: Predicted, seen: Seen) -> Plan:
@@ -175,6 +188,7 @@ def planned_for(generation: Generation, empty: Any, sizes: Predicted, seen: Seen
 
 def _in_ranks(generation: Generation, empty: Any, sizes: Predicted, seen: Seen, *, seed: int, begun: float) -> Loaded:
     """Return this rank's share of a model that several compute together."""
+    refuse_large_share(sizes, free_bytes(seen.first))
     with _enough_memory(sizes, seen):
         shared = share_out(generation, empty, seen.first, seed)
     return _ready(
@@ -182,6 +196,7 @@ def _in_ranks(generation: Generation, empty: Any, sizes: Predicted, seen: Seen, 
         shared.model,
         sizes,
         begun,
+        seen=seen,
         device=seen.first,
         placement={"": seen.told(next(iter(seen.here)))},
         notes=shared.notes,

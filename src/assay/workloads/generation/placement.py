@@ -128,7 +128,7 @@ def _inferred(empty: Any, room: Room, name: str) -> tuple[dict[str, str], tuple[
 
 
 def _placed(empty: Any, room: Room, way: str, *, loaded: bool) -> dict[str, str] | None:
-    """Return one map, or null where parts would lie on a place that is not for them."""
+    """Return one map, or null where parts would lie on a place that is not for them, or has no room."""
     budgets = {place: room.for_weights(place, loaded=loaded) for place in room.places}
     only = room.places[0]
     if len(room.places) == 1:
@@ -139,7 +139,9 @@ def _placed(empty: Any, room: Room, way: str, *, loaded: bool) -> dict[str, str]
     if not set(found.values()) <= set(named):
         return None
     order = {part: number for number, (part, _) in enumerate(empty.named_modules())}
-    return {part: named[found[part]] for part in sorted(found, key=lambda part: order.get(part, len(order)))}
+    places = {part: named[found[part]] for part in sorted(found, key=lambda part: order.get(part, len(order)))}
+    held = weights_by_place(room.sizes, places)
+    return places if all(size <= budgets[place] for place, size in held.items()) else None
 
 
 def _for_accelerate(place: str, number: int) -> int | str:

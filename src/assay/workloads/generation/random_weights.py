@@ -41,16 +41,21 @@ def empty_model(config: Config, dtype: Any, attention: str = "", *, trust_remote
 
 def fill(model: Any, seed: int, where: str, place: Callable[[str], str]) -> None:
     """Draw all weights of an empty model on the device ``where``, and put each, and each buffer, in its place."""
-    from accelerate.utils import set_module_tensor_to_device
-
     std = std_of(model)
     for name, weight in list(model.named_parameters()):
-        values = drawn(name, weight, std, seed, where).to(place(name))
-        set_module_tensor_to_device(model, name, values.device, value=values, dtype=weight.dtype)
+        put(model, name, drawn(name, weight, std, seed, where).to(place(name)))
     for name, buffer in list(model.named_buffers()):
-        set_module_tensor_to_device(model, name, place(name), value=buffer)
+        put(model, name, buffer.to(place(name)))
     model.tie_weights()
-    model.requires_grad_(False)
+
+
+def put(model: Any, name: str, values: Tensor) -> None:
+    """Make values those of a weight or a buffer of a model."""
+    owner, _, short = name.rpartition(".")
+    module = model.get_submodule(owner)
+    if short in dict(module.named_parameters(recurse=False)):
+        values = import_torch().nn.Parameter(values, requires_grad=False)
+    setattr(module, short, values)
 
 
 def std_of(model: Any) -> float:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads import torch_ranks
+from assay.workloads.generation.fitting import USABLE, gib
 from assay.workloads.generation.models import is_random
-from assay.workloads.generation.random_weights import drawn, std_of
+from assay.workloads.generation.random_weights import drawn, put, std_of
 from assay.workloads.generation.weights import read_checkpoint
 from assay.workloads.torch_device import import_torch
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from assay.workloads.generation.params import Generation
+    from assay.workloads.generation.sizes import Predicted
     from assay.workloads.torch_ranks import Ranks
 
 
@@ -40,7 +42,7 @@ def refuse_ranks_without_plan(tp_plan: str, environment: Mapping[str, str] | Non
     Raises:
         BadInput: Ranks and plan do not go together.
     """
-    size = int((os.environ if environment is None else environment).get("WORLD_SIZE", "1"))
+    size = _size(environment)
     if size > 1 and not tp_plan:
         raise BadInput(
             f"This is one of {size} ranks, and without tp_plan each would load all of the model; "
@@ -50,17 +52,17 @@ def refuse_ranks_without_plan(tp_plan: str, environment: Mapping[str, str] | Non
         raise BadInput("tp_plan needs two ranks or more, each with a device of its own.")
 
 
-def refuse_nodes(nodes: int) -> None:
-    """Refuse a pipeline over machines.
+def refuse_large_share(sizes: Predicted, free: int, environment: Mapping[str, str] | None = None) -> None:
+    """Refuse a model of which even an equal share is more than what is free for this rank.
 
     Raises:
-        MachineCannot: There is more than one.
+        MachineCannot: It is.
     """
-    if nodes > 1:
+    size = _size(environment)
+    if sizes.weights_bytes / size > free * USABLE:
         raise MachineCannot(
-            f"Layers are not placed on GPUs of {nodes} machines: device_map moves activations within one process, "
-            "which sees the GPUs of its own machine alone, and all but one would wait for the network at every token. "
-            "Use the GPUs of one machine, or a server (backend.type: openai) that is spread over machines itself."
+            f"{sizes.model} in {sizes.dtype} does not fit: of {gib(sizes.weights_bytes)} each of {size} ranks holds "
+            f"{gib(sizes.weights_bytes / size)} at least, and {gib(free)} are free. More GPUs may do: see device_ids."
         )
 
 
@@ -100,6 +102,10 @@ def refuse_unequal(empty: Any, size: int) -> None:
             raise MachineCannot(f"{count} {name} cannot be shared out evenly to {size} ranks.")
 
 
+def _size(environment: Mapping[str, str] | None) -> int:
+    return int((os.environ if environment is None else environment).get("WORLD_SIZE", "1"))
+
+
 def agreed(stop: int) -> bool:
     """Return whether any rank would stop; all of them ask at once and hear the same."""
     torch = import_torch()
@@ -120,11 +126,10 @@ def _mesh(ranks: Ranks, where: str) -> Any:
 
 def _drawn_in_shares(model: Any, mesh: Any, size: int, where: str, seed: int) -> Any:
     """Have transformers share an empty model out, then draw each weight whole on every rank, and keep a share of it."""
-    from accelerate.utils import find_tied_parameters, set_module_tensor_to_device
+    from accelerate.utils import find_tied_parameters
     from torch.distributed.tensor import DTensor, distribute_tensor
     from transformers.distributed.configuration_utils import DistributedConfig
 
-    torch = import_torch()
     own = {name for name, _ in model.named_parameters()}
     first = {name: min(own & set(group)) for group in find_tied_parameters(model) for name in group}
     std = std_of(model)
@@ -132,13 +137,10 @@ def _drawn_in_shares(model: Any, mesh: Any, size: int, where: str, seed: int) ->
     for name, weight in list(model.named_parameters(remove_duplicate=False)):
         values = drawn(first.get(name, name), weight, std, seed, where)
         if isinstance(weight, DTensor):
-            share = distribute_tensor(values, mesh, weight.placements, src_data_rank=None)
-            owner, _, short = name.rpartition(".")
-            setattr(model.get_submodule(owner), short, torch.nn.Parameter(share, requires_grad=False))
-        else:
-            set_module_tensor_to_device(model, name, where, value=values)
+            values = distribute_tensor(values, mesh, weight.placements, src_data_rank=None)
+        put(model, name, values)
     for name, buffer in list(model.named_buffers()):
-        set_module_tensor_to_device(model, name, where, value=buffer)
+        put(model, name, buffer.to(where))
     return model
 
 

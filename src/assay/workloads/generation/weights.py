@@ -57,7 +57,13 @@ def _random(model: Any, plan: Plan, seen: Seen, seed: int, folder: str | None) -
     if not plan.split and not plan.offloaded:
         return model
     places = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
-    return dispatch_model(model, places, main_device=seen.for_accelerate(plan.main), offload_dir=folder)
+    return dispatch_model(
+        model,
+        places,
+        main_device=seen.for_accelerate(plan.main),
+        offload_dir=folder,
+        skip_keys=getattr(model, "_skip_keys_device_placement", None),
+    )
 
 
 def _read(generation: Generation, dtype: Any, plan: Plan, seen: Seen, folder: str | None) -> Any:
