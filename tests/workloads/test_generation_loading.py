@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.workloads.generation import dtypes, loading
+from assay.workloads.generation.fitting import Load
 from assay.workloads.generation.hub import config_of
 from assay.workloads.generation.loading import loaded
 from assay.workloads.generation.params import Generation
 from assay.workloads.generation.placed import as_planned
-from assay.workloads.generation.placement import NAMES, Load, Plan, plan
+from assay.workloads.generation.placement import NAMES, Plan, plan
 from assay.workloads.generation.random_weights import empty_model
 from assay.workloads.generation.room import cache_by_place, check_room
 from assay.workloads.generation.sizes import Predicted, predicted, sizes_of
@@ -71,16 +72,16 @@ def scores(here: loading.Loaded, tokens: Any) -> Any:
 
 
 @cache
-def of(model: str) -> tuple[Any, Predicted]:
+def of(model: str, dtype: str = "bfloat16") -> tuple[Any, Predicted]:
     import torch
 
-    empty = empty_model(config_of(model), torch.bfloat16)
-    return empty, sizes_of(model, empty, "bfloat16")
+    empty = empty_model(config_of(model), getattr(torch, dtype))
+    return empty, sizes_of(model, empty, dtype)
 
 
-def placed(model: str, free: Mapping[int, float], *, host_gb: float = 200, **told: Any) -> Plan:
-    empty, sizes = of(model)
-    places = {**{f"cuda:{gpu}": int(size * GB) for gpu, size in free.items()}, "cpu": int(host_gb * GB)}
+def placed(model: str, free: Mapping[int, float], *, dtype: str = "bfloat16", **told: Any) -> Plan:
+    empty, sizes = of(model, dtype)
+    places = {**{f"cuda:{gpu}": int(size * GB) for gpu, size in free.items()}, "cpu": 200 * GB}
     return plan(empty, sizes, device_ids=tuple(free), free_bytes=places, **told)
 
 
@@ -130,6 +131,8 @@ def test_what_does_not_fit_is_told_with_what_would() -> None:
     assert "about 2 GPUs with as much free as GPU 0" in said
     assert "backend.max_memory with cpu" in said
     placed("random:llama-70b", {0: 80, 1: 80})
+    with pytest.raises(MachineCannot, match="bfloat16 or float16, which takes half"):
+        placed("random:llama-8b", {0: 20}, dtype="float32")
     with pytest.raises(MachineCannot, match="more in backend"):
         placed("random:llama-8b", {0: 80}, max_memory={0: "5GB"})
 

@@ -92,7 +92,7 @@ def does_not_fit(room: Room) -> MachineCannot:
     """Return that a model does not fit, and what would."""
     sizes = room.sizes
     there = " and ".join(_why(room, place) for place in room.places)
-    ways = [way for way in (_more_gpus(room), _smaller_type(sizes), _beside(room)) if way]
+    ways = [way for way in (_more_gpus(room), _smaller_type(room), _beside(room)) if way]
     return MachineCannot(
         f"{sizes.model} in {sizes.dtype} does not fit: its weights take {gib(sizes.weights_bytes)}, and {there}. "
         f"{_sentence(ways) if ways else 'A smaller model would.'}"
@@ -134,8 +134,12 @@ def _more_gpus(room: Room) -> str | None:
     return f"about {count} GPUs with as much free as {named(best)} (backend.device_ids)"
 
 
-def _smaller_type(sizes: Predicted) -> str | None:
-    return "bfloat16 or float16, which takes half (backend.torch_dtype)" if BYTES[sizes.dtype] > 2 else None
+def _smaller_type(room: Room) -> str | None:
+    """Return that a smaller type would do, where it would."""
+    there = sum(room.for_weights(place, loaded=True) for place in room.places)
+    if BYTES[room.sizes.dtype] <= 2 or room.sizes.weights_bytes / 2 > there:
+        return None
+    return "bfloat16 or float16, which takes half (backend.torch_dtype)"
 
 
 def _beside(room: Room) -> str | None:

@@ -160,6 +160,3 @@ def _accelerates(empty: Any, most: dict[int | str, int], way: str) -> dict[str, 
         if way != SEQUENTIAL:
             limited = get_balanced_memory(empty, limited, no_split_module_classes=never_split, low_zero=way == LOW_0)
         return dict(infer_auto_device_map(empty, limited, no_split_module_classes=never_split))
-
-
-__all__ = ["CPU", "DISK", "NAMES", "Load", "Plan", "limits_of", "main_place", "plan", "weights_by_place"]

@@ -83,7 +83,7 @@ def share_out(generation: Generation, empty: Any, where: str, seed: int) -> Shar
     except BaseException:
         torch_ranks.leave()
         raise
-    note = f"tensor parallel: each layer is computed by {ranks.size} ranks together, which wait for each other twice"
+    note = f"tensor parallel: {ranks.size} ranks compute each layer together, and wait for each other twice in it"
     return Shared(model, ranks, torch_ranks.leave, (note,))
 
 
