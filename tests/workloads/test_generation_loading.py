@@ -20,7 +20,7 @@ from assay.workloads.generation.placed import as_planned
 from assay.workloads.generation.placement import NAMES, Plan, plan
 from assay.workloads.generation.random_weights import empty_model
 from assay.workloads.generation.room import cache_by_place, check_room
-from assay.workloads.generation.sizes import Predicted, predicted, sizes_of
+from assay.workloads.generation.sizes import Predicted, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,6 +33,16 @@ pytest.importorskip("accelerate")
 
 TINY = "random:llama-tiny"
 GB = 10**9
+
+
+@cache
+def predicted(model: str, dtype: str = dtypes.AUTO) -> Predicted:
+    """Return what a model would take on a GPU."""
+    import torch
+
+    config = config_of(model)
+    name = dtypes.dtype_name(dtype, config, "cuda")
+    return sizes_of(model, empty_model(config, getattr(torch, name)), name)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -323,6 +333,7 @@ def test_a_type_that_a_gpu_only_imitates_is_refused(monkeypatch: pytest.MonkeyPa
 IN_RANKS = """
 import json, os, sys
 import torch
+from assay.core.lifeline import die_with_parent
 from assay.workloads import torch_ranks
 from assay.workloads.generation.loading import loaded, release_all
 from assay.workloads.generation.models import import_transformers
@@ -331,7 +342,10 @@ from assay.workloads.generation.params import Generation
 import_transformers()
 import torch.distributed.tensor, transformers.distributed.tensor_parallel, transformers.models.llama.modeling_llama
 torch.set_num_threads(1)
+parent = os.getpid()
 child = os.fork()
+if not child:
+    die_with_parent(parent)
 rank = "0" if child else "1"
 os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[2])
 torch_ranks.join("cpu")

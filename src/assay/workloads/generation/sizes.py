@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from assay.core.values import Value
-from assay.workloads.generation.dtypes import AUTO, BYTES, dtype_name
-from assay.workloads.generation.hub import config_of
-from assay.workloads.generation.random_weights import empty_model
-from assay.workloads.torch_device import import_torch
+from assay.workloads.generation.dtypes import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,22 +52,6 @@ class Predicted(Value):
             + self.kv_bytes(batch, input_tokens + output_tokens)
             + self.working_bytes(batch, input_tokens)
         )
-
-
-@cache
-def predicted(
-    model: str, dtype: str = AUTO, *, kind: str = "cuda", revision: str = "", trust_remote_code: bool = False
-) -> Predicted:
-    """Return what a model will take on a kind of device, ``cpu`` or ``cuda``; nothing of it is loaded.
-
-    Raises:
-        BadInput: There is no such model or type.
-        MachineCannot: The hub does not have it, or cannot be reached.
-    """
-    config = config_of(model, revision, trust_remote_code=trust_remote_code)
-    name = dtype_name(dtype, config, kind)
-    empty = empty_model(config, getattr(import_torch(), name), trust_remote_code=trust_remote_code)
-    return sizes_of(model, empty, name)
 
 
 def sizes_of(model: str, empty: Any, dtype: str) -> Predicted:
