@@ -14,6 +14,9 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+"""No test asks a hub for anything: models are made on the spot."""
+
 for _account in (
     "RUNPOD_API_KEY",
     "LAMBDA_API_KEY",

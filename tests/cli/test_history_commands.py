@@ -100,7 +100,7 @@ def verbs(group: LazyGroup, path: str = "") -> Iterator[tuple[str, click.Command
 
 def test_every_measuring_verb_can_leave_a_run_out() -> None:
     offered = {path: [n for p in verb.params for n in p.secondary_opts] for path, verb in verbs(cli)}
-    measuring = {path for path, names in offered.items() if "--no-monitor" in names} | {"resume"}
+    measuring = {path for path, names in offered.items() if "--no-monitor" in names} | {"resume", "energy run"}
     assert measuring >= {"run", "contention run", "contention matrix", "scaling run", "scaling predict"}
     assert {path for path, names in offered.items() if "--no-history" in names} == measuring
 

@@ -58,7 +58,7 @@ def test_a_trial_on_a_gpu_has_its_energy_and_what_was_seen(tmp_path: Path, make_
     assert seen.energy.value == pytest.approx(1000.0, rel=0.15)
     (gpu,) = seen.meanwhile.gpus
     assert (gpu.energy, gpu.energy_note) == (seen.energy, seen.energy_note)
-    assert (gpu.temperature_mean_c, gpu.sm_mhz_mean) == (35.0, 1980.0)
+    assert (gpu.temperature_mean_c, gpu.sm_mhz_mean) == pytest.approx((35.0, 1980.0))
     lines = list(read(tmp_path / seen.sensors))
     spans = [line.name for line in lines if isinstance(line, Mark)]
     assert spans == [named(planned), f"timed {named(planned)}"]

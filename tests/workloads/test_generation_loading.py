@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
@@ -201,6 +201,7 @@ def test_a_map_in_full_is_kept_and_its_ties_and_sizes_are_looked_at() -> None:
     name=st.sampled_from(NAMES),
     beside=st.dictionaries(st.sampled_from(["cpu", "disk"]), st.integers(1, 900)),
 )
+@example(free={0: 1}, limits={}, name="auto", beside={"disk": 1})
 def test_a_plan_is_never_outside_its_gpus_nor_over_a_limit(
     free: dict[int, int], limits: dict[int, int], name: str, beside: dict[str, int]
 ) -> None:

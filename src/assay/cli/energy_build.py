@@ -59,7 +59,7 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
         nodes=1 if place is None else place.nodes,
     )
     options = planned(notes=(*notes, *seen))
-    said = () if given["dry_run"] else sensed(options, machine)
+    said = () if given.get("dry_run") else sensed(options, machine)
     return options if said is None else planned(notes=(*notes, *seen, *said))
 
 
