@@ -7,8 +7,8 @@ import io
 from rich.console import Console
 
 from assay.core.plan import Block, Method, Role, Subject, Trial
-from assay.core.results import Record, Window
-from assay.reports.progress import PlainProgress
+from assay.core.results import Record, Stage, Window
+from assay.reports.progress import PlainProgress, outcome
 
 
 def trial(seed: int) -> Trial:
@@ -37,3 +37,14 @@ def test_a_trial_that_is_measured_again_keeps_its_number_and_says_why() -> None:
     assert [line.split()[0] for line in lines[1:]] == ["1/2", "1/2", "1/2", "1/2", "2/2", "2/2"]
     assert lines[3] == "  1/2 softmax@numpy on cpu:0 again, as it was disturbed …"
     assert lines[6] == "  2/2 softmax@numpy on cpu:0: refused: it is not quiet here"
+
+
+def test_stages_are_counted_and_not_listed() -> None:
+    stages = tuple(
+        Stage(role="model", subject=n, restart=restart, start_ns=0, end_ns=2 * 10**9, calls=3)
+        for restart in (0, 1)
+        for n in (0, 1)
+    )
+    record = refused(trial(1)).model_copy(update={"status": "ok", "reason": None, "stages": stages})
+    assert outcome(record) == "4 stages in 2 processes, 8.0 s measured"
+    assert outcome(record.model_copy(update={"stages": stages[:1]})) == "1 stage, 2.0 s measured"

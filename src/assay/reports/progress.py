@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from assay.core.plan import Block, Trial
-    from assay.core.results import Record
+    from assay.core.results import Record, Stage
 
 TICK_S = 1.0
 MOST_TOLD = 8
@@ -138,8 +138,10 @@ def outcome(record: Record) -> str:
     """Write what a trial gave in a few words."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}"
-    timed = [s for s in record.estimates if s.quantity == decisive([record], s.role)]
     left_out = [f.left_out for e in record.evidence for f in e.subjects if f.left_out is not None]
+    if record.stages:
+        return "; ".join([_in_stages(record.stages), *_without(left_out)])
+    timed = [s for s in record.estimates if s.quantity == decisive([record], s.role)]
     if len(timed) > MOST_TOLD or left_out:
         return _briefly([s.estimate.value for s in timed], left_out)
     times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
@@ -151,8 +153,19 @@ def outcome(record: Record) -> str:
 def _briefly(times_us: list[float], left_out: list[str]) -> str:
     """Write how many were timed, and what was left out, where there are too many to name each."""
     told = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
-    told += [f"{len(left_out)} left out: {left_out[0]}"] if left_out else []
-    return "; ".join(told)
+    return "; ".join([*told, *_without(left_out)])
+
+
+def _without(left_out: list[str]) -> list[str]:
+    return [f"{len(left_out)} left out: {left_out[0]}"] if left_out else []
+
+
+def _in_stages(stages: tuple[Stage, ...]) -> str:
+    """Write how many stages were measured, in how many processes, and for how long."""
+    processes = len({stage.restart for stage in stages})
+    seconds = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
+    apart = f" in {processes} processes" if processes > 1 else ""
+    return f"{len(stages)} stage{'' if len(stages) == 1 else 's'}{apart}, {format_span(seconds)} measured"
 
 
 def _half_width(share: float | None) -> str:

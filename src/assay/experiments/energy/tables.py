@@ -29,17 +29,19 @@ REQUESTS = {
     "j_per_request": "J/request",
     "wh_per_1000_requests": "Wh/1000 requests",
     "carbon_g_per_1000_requests": "g CO₂/1000 requests",
+    "phases_share": "phases over whole",
+}
+POWER = {
     "power_w": "power, W",
     "idle_w": "idle, W",
     "idle_share": "of it idle",
-    "phases_share": "phases over whole",
+    "tokens_per_s_per_w": "tokens/s/W",
 }
 SPEED = {
     "decode_tokens_per_s": "decode, tokens/s",
     "prefill_tokens_per_s": "prefill, tokens/s",
     "output_tokens_per_s": "whole, tokens/s",
     "requests_per_s": "requests/s",
-    "tokens_per_s_per_w": "tokens/s/W",
 }
 WAITING = {
     "ttft_ms": "first token, ms",
@@ -57,9 +59,8 @@ NOTE = (
     "GPU energy alone unless it says host; ± is half of a 95 % interval, over the processes, and never narrower than "
     "the sensor allows. Beside it the sensor itself may be off by 5 %, which nothing here can show."
 )
-REQUESTS_NOTE = (
-    "Idle: with the model in place and nothing to do. Phases over whole: prefill and decode, measured apart."
-)
+REQUESTS_NOTE = "Phases over whole: prefill and decode, measured apart."
+POWER_NOTE = "All GPUs together, while whole requests run. Idle: with the model in place and nothing to do."
 GRAVE = ("host-bound", "cut short", "left out", "failed", "apart take", "unbalanced", "do not make its tokens")
 """What tells a warning from a remark."""
 HOST_NOTE = "Energy of the host is that of its processors and their memory, whoever used them meanwhile."
@@ -69,7 +70,8 @@ def energy(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return the joules of tokens and of requests; nothing where none is told."""
     host = any(row.figures.get("host_j_per_output_token") for row in rows)
     per_token = _figures("Energy of a token", rows, TOKENS, f"{NOTE} {HOST_NOTE}" if host else NOTE)
-    return [*per_token, *_figures("Energy of a request", rows, REQUESTS, REQUESTS_NOTE)]
+    per_request = _figures("Energy of a request", rows, REQUESTS, REQUESTS_NOTE)
+    return [*per_token, *per_request, *_figures("Power", rows, POWER, POWER_NOTE)]
 
 
 def speed(rows: Sequence[EnergyRow]) -> list[Element]:

@@ -133,7 +133,7 @@ def half_width(estimate: Estimate) -> str:
     if half < LEAST_SHOWN:
         return f"±<{100 * LEAST_SHOWN:g} %"
     if half >= MOST_SHOWN:
-        return "±any"
+        return f"±>{100 * MOST_SHOWN:.0f} %"
     return f"±{100 * half:.{0 if half >= WHOLE_PERCENT else 1 if half >= WHOLE_PERCENT / 10 else 2}f} %"
 
 
