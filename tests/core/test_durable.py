@@ -416,6 +416,25 @@ def test_broken_yaml_is_bad_input_in_one_sentence_with_its_place(tmp_path: Path,
     assert "\n" not in str(caught.value)
 
 
+def _levels(line: str, levels: int) -> str:
+    return "".join(line.replace("N", str(n)).replace("M", str(n - 1)) for n in range(1, levels + 1))
+
+
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        ("a0: &a0 [x, x]\n", "aN: &aN [*aM, *aM, *aM, *aM, *aM, *aM, *aM, *aM, *aM]\n"),
+        ("a0: &a0 {x: 1}\n", "aN: &aN {<<: [*aM, *aM, *aM, *aM, *aM, *aM, *aM, *aM, *aM], kN: 1}\n"),
+    ],
+)
+def test_yaml_whose_aliases_stand_for_too_much_is_refused_unread(first: str, line: str) -> None:
+    with pytest.raises(BadInput, match=r"^bomb, line \d+, column \d+: not valid YAML: its aliases stand for more"):
+        durable.parse_yaml(first + _levels(line, 12), "bomb")
+    small = durable.parse_yaml(first + _levels(line, 2), "small")
+    assert isinstance(small, dict)
+    assert set(small) == {"a0", "a1", "a2"}
+
+
 def test_what_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
     for read in (durable.read_json, durable.read_yaml):
         with pytest.raises(BadInput, match=r"none\.json does not exist\."):

@@ -16,6 +16,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.yaml_aliases import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -269,12 +270,14 @@ def parse_yaml(text: str, name: str) -> JsonValue:
     """Return the same of a text; complaints begin with its name.
 
     Raises:
-        BadInput: It is not YAML, or a key comes twice.
+        BadInput: It is not YAML, a key comes twice, or its aliases stand for too much.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
+        if (complaint := too_many(text)) is not None:
+            raise complaint
         return _plain(YAML(typ="safe", pure=True).load(text))
     except YAMLError as error:
         raise BadInput(f"{name}{yaml_complaint(error, text)}") from error
