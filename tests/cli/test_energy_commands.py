@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.running import Assay
 
 TINY = "backend: {type: pytorch, model: 'random:llama-tiny', device: cpu}\n"
+SERVER = "backend: {type: openai, model: m, endpoint: 'http://a/v1', device_ids: [1]}\n"
 FLAGS: dict[str, Any] = {
     "config": None, "model": "random:llama-tiny", "sets": (), "gpus": (), "device": None, "allow_missing": False,
     "repeat": None, "budget": None, "isolation": None, "strangers": "warn", "retakes": 0, "timeout": 60.0,
@@ -45,6 +46,13 @@ NO_TORCH: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
         (("good.yaml", "--set", "reporter.output_file=bad.yaml/x.csv"), 2, "is a file, but a folder is needed"),
         (("random:llama-tiny", "--gpus", "0,1"), 3, "There is no GPU 0, 1 here"),
         (("random:llama-tiny", "--gpus", "0", "--allow-missing"), 3, "There is no GPU 0 here"),
+        (("good.yaml", "--model", ""), 2, "--model '': model is empty."),
+        (("",), 2, "The name of the configuration, or of the model, is empty."),
+        (("--model", "random:x"), 2, "--model random:x: There is no random model 'x'"),
+        (("folder",), 2, "folder: The folder ./folder has no config.json"),
+        (("good.yaml", "--seed", "-1"), 2, "--seed -1: seed should be greater than or equal to 0"),
+        (("good.yaml", "--repeat", "5000"), 2, "--repeat 5000: repeats should be less than or equal to 1000"),
+        (("openai.yaml", "--device", "cuda", "--gpus", "0"), 2, "--device cuda: device is decided where the server"),
         (("good.yaml", "--nodes", "2"), 2, "--nodes is about machines elsewhere"),
     ],
 )
@@ -53,7 +61,9 @@ def test_what_cannot_be_is_said_in_one_sentence_with_its_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
     Path("good.yaml").write_text(TINY)
+    Path("openai.yaml").write_text(SERVER)
     Path("bad.yaml").write_text("backend: {type: pytorch, modle: x}\nscenario: {warmup: -1}\n")
     assert main(["energy", "run", *words]) == code
     told = capsys.readouterr()
@@ -62,16 +72,22 @@ def test_what_cannot_be_is_said_in_one_sentence_with_its_exit_code(
     assert not Path("runs").exists()
 
 
-def test_flags_change_places_of_the_configuration_and_win_over_quick(make_fake_nvml: MakeFakeNvml) -> None:
+def test_flags_change_places_of_the_configuration_and_win_over_quick(
+    make_fake_nvml: MakeFakeNvml, tmp_path: Path
+) -> None:
+    server = tmp_path / "server.yaml"
+    server.write_text(SERVER)
     with attached(make_fake_nvml([hopper(), hopper()])):
         here = detect()
         options = build({**FLAGS, "gpus": (here.gpus[1].uuid,), "seed": 7, "budget": 90.0}, here)
         metered = build({**FLAGS, "gpus": ("0", "1"), "device": "cpu"}, here)
         sets = ("scenario.batch_sizes=[2,4]", "scenario.input_tokens=[8,16]", "scenario.window_s=9")
         quick = build({**FLAGS, "sets": sets[:2], "quick": True, "repeat": 2}, here)
+        served = build({**FLAGS, "model": None, "config": str(server), "gpus": ("0",)}, here)
         partly = build({**FLAGS, "gpus": ("1", "5"), "allow_missing": True}, here)
     assert (options.devices, options.seed, options.budget_s) == (("cuda:1",), 7, 90.0)
     assert options.config.scenario.input_tokens == (512,)
+    assert served.gpus == ("cuda:0",)
     assert (metered.devices, metered.gpus) == (("cpu:0",), ("cuda:0", "cuda:1"))
     assert metered.config.scenario.input_tokens == (64,)
     assert quick.config.scenario.batch_sizes == (2, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,20 @@ import click
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from assay.experiments.energy.config import EnergyConfig
     from assay.experiments.energy.options import EnergyOptions
+    from assay.experiments.energy.overrides import Override
+    from assay.experiments.file_lines import Steps
     from assay.machine.model import Machine
 
-FLAGS = {"model": "backend.model", "device": "backend.device", "repeat": "scenario.repeats", "seed": "scenario.seed"}
+FLAGS = {
+    "model": ("backend", "model"),
+    "device": ("backend", "device"),
+    "repeat": ("scenario", "repeats"),
+    "seed": ("scenario", "seed"),
+}
 """Flags that change a place of the configuration."""
 SIZES = ("batch_sizes", "input_tokens", "output_tokens", "concurrency")
 QUICK_WINDOW_S, QUICK_WINDOW_UNMETERED_S = 2.0, 0.5
@@ -29,21 +37,23 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
     """Return what file and flags mean on this machine."""
     from assay.experiments.energy.availability import available
     from assay.experiments.energy.options import options_of
+    from assay.experiments.energy.overrides import parsed
     from assay.experiments.energy.reading import read_config
     from assay.isolation.allot import parse_level
     from assay.machine.nvidia import touch
     from assay.worker.rendezvous import Torchrun
 
     path, model = named(given["config"], given["model"])
-    sets = [*given["sets"], *_flags({**given, "model": model})]
+    flags = [*_flags(given), *([] if model is None else [model])]
     on_cpu = given["device"] == "cpu" or not machine.gpus
     defaults = ON_A_CPU if path is None and on_cpu else None
-    config, notes = read_config(path, sets, defaults=defaults)
+    config, notes = read_config(path, given["sets"], flags=flags, defaults=defaults)
     if given["gpus"]:
-        sets.append(f"{_which(config)}=[{','.join(map(str, numbers(machine, given['gpus'])))}]")
-        config, notes = read_config(path, sets, defaults=defaults)
+        flags.append(_gpus(config, machine, given["gpus"]))
+        config, notes = read_config(path, given["sets"], flags=flags, defaults=defaults)
     if given["quick"]:
-        config = quickly(config, sets, metered=bool(config.gpus or machine.gpus))
+        said = {each.steps for each in parsed(given["sets"], flags)}
+        config = quickly(config, said, metered=bool(config.gpus or machine.gpus))
     config, seen = available(config, machine, touch, allow_missing=given["allow_missing"])
     place = Torchrun.found()
     planned = partial(
@@ -59,8 +69,8 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
         nodes=1 if place is None else place.nodes,
     )
     options = planned(notes=(*notes, *seen))
-    said = () if given.get("dry_run") else sensed(options, machine)
-    return options if said is None else planned(notes=(*notes, *seen, *said))
+    unclear = () if given.get("dry_run") else sensed(options, machine)
+    return options if unclear is None else planned(notes=(*notes, *seen, *unclear))
 
 
 def sensed(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
@@ -81,8 +91,9 @@ def sensed(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
     return tuple(said) if new else None
 
 
-def named(config: str | None, model: str | None) -> tuple[Path | None, str | None]:
-    """Return the file and the model: a model may stand where the file does."""
+def named(config: str | None, model: str | None) -> tuple[Path | None, Override | None]:
+    """Return the file, and the model that stands where the file does; null: there is none such."""
+    from assay.experiments.energy.overrides import Override
     from assay.workloads.generation.models import is_random
 
     if config is None and model is None:
@@ -90,22 +101,31 @@ def named(config: str | None, model: str | None) -> tuple[Path | None, str | Non
             "Nothing to measure: name a CONFIG.yaml (`assay energy check -o energy.yaml` writes one that fits this "
             "machine), or a model, as --model random:llama-tiny."
         )
+    if config is not None and not config.strip():
+        raise BadInput("The name of the configuration, or of the model, is empty.")
     if config is None or not (is_random(config) or Path(config).is_dir()):
-        return None if config is None else Path(config), model
+        return None if config is None else Path(config), None
     if model is not None:
         raise BadInput(f"{config} and --model {model} are two models; name one.")
-    return None, config
+    return None, Override(FLAGS["model"], config, config)
 
 
-def _flags(given: Mapping[str, Any]) -> list[str]:
-    return [f"{place}={given[flag]}" for flag, place in FLAGS.items() if given[flag] is not None]
+def _flags(given: Mapping[str, Any]) -> list[Override]:
+    """Return what flags say, each as it was typed."""
+    from assay.experiments.energy.overrides import Override
+
+    said = {flag: given[flag] for flag in FLAGS if given[flag] is not None}
+    return [Override(FLAGS[flag], value, shlex.join([f"--{flag}", str(value)])) for flag, value in said.items()]
 
 
-def _which(config: EnergyConfig) -> str:
-    """Return the place of the GPUs that --gpus means."""
+def _gpus(config: EnergyConfig, machine: Machine, words: Sequence[str]) -> Override:
+    """Return the GPUs that --gpus names, in the place that it means: to compute on, or a server's, to meter."""
     from assay.experiments.energy.availability import computes
+    from assay.experiments.energy.overrides import Override
 
-    return "backend.device_ids" if computes(config) else "metrics.gpus"
+    named_there = config.backend.device_ids is not None and config.metrics.gpus is None
+    place = ("backend", "device_ids") if computes(config) or named_there else ("metrics", "gpus")
+    return Override(place, list(numbers(machine, words)), f"--gpus {','.join(words)}")
 
 
 def numbers(machine: Machine, words: Sequence[str]) -> list[int]:
@@ -117,13 +137,12 @@ def numbers(machine: Machine, words: Sequence[str]) -> list[int]:
     return [int(device.removeprefix("cuda:")) for device in choose(machine, gpus=tuple(words), environment={})]
 
 
-def quickly(config: EnergyConfig, sets: Sequence[str], *, metered: bool) -> EnergyConfig:
-    """Return a configuration for a first look, on GPUs that are metered or without; what was said by ``sets`` stays."""
-    said = {text.partition("=")[0].strip() for text in sets}
+def quickly(config: EnergyConfig, said: Collection[Steps], *, metered: bool) -> EnergyConfig:
+    """Return a configuration for a first look, on GPUs that are metered or without; places that were said stay."""
     changes: dict[str, Any] = {
         "repeats": 1,
         "window_s": QUICK_WINDOW_S if metered and config.metrics.enabled else QUICK_WINDOW_UNMETERED_S,
         **{name: (min(getattr(config.scenario, name)),) for name in SIZES},
     }
-    changes = {name: value for name, value in changes.items() if f"scenario.{name}" not in said}
+    changes = {name: value for name, value in changes.items() if ("scenario", name) not in said}
     return config.model_copy(update={"scenario": config.scenario.model_copy(update=changes)})

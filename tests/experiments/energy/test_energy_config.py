@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from assay.core.errors import BadInput
 from assay.experiments.energy.config import EnergyConfig
+from assay.experiments.energy.overrides import Override
 from assay.experiments.energy.reading import read_config
 from assay.experiments.energy.rules import contradictions
 
@@ -75,9 +76,9 @@ def test_a_configuration_is_read_with_all_it_says(tmp_path: Path) -> None:
         (f"{PYTORCH}scenario:\n  batch_size: 8\n", "line 3: 'batch_size' is not known in scenario. Did you mean batch"),
         (f"{PYTORCH}device_ids: [0]\n", "line 2: 'device_ids' is not known at the top. Did you mean backend.device_id"),
         ("backend:\n  type: torch\n  model: x\n", "line 2: type should be 'pytorch' or 'openai', and is 'torch'."),
-        (f"{PYTORCH}scenario: {{batch_sizes: [8, 0]}}\n", "batch_sizes must be a whole number from 1 on"),
+        (f"{PYTORCH}scenario: {{batch_sizes: [8, 0]}}\n", "batch_sizes must be a whole number from 1 to 65536"),
         (f"{PYTORCH}scenario: {{batch_sizes: [8, 8]}}\n", "batch_sizes has 8 more than once"),
-        (f"{PYTORCH}scenario: {{output_tokens: []}}\n", "output_tokens must be a whole number from 1 on"),
+        (f"{PYTORCH}scenario: {{output_tokens: []}}\n", "output_tokens must be a whole number from 1 to 10000000"),
         (f"{PYTORCH}scenario: {{modes: [eager, eager]}}\n", "modes has eager more than once"),
         (f"{PYTORCH}scenario: {{precision: 3}}\n", "precision should be less than 1, and is 3"),
         (f"{PYTORCH}scenario: {{window_s: .inf}}\n", "window_s should be a finite number"),
@@ -104,6 +105,28 @@ def test_what_makes_no_sense_is_said_in_a_sentence_with_its_line(tmp_path: Path,
     assert said in sentence
     assert sentence.count("\n") == 0
     assert sentence.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("scenario.batch_sizes=99999999999999999999", "must be a whole number from 1 to 65536, or a list of such"),
+        (f"scenario.batch_sizes='{'9' * 5000}'", "must be a whole number from 1 to 65536"),
+        ("scenario.input_tokens=[8, 10000001]", "must be a whole number from 1 to 10000000"),
+        ("scenario.concurrency=65537", "must be a whole number from 1 to 65536"),
+        ("scenario.window_s=1e300", "window_s should be less than or equal to 86400"),
+        ("scenario.window_s=.nan", "window_s should be a finite number"),
+        ("scenario.repeats=5000000", "repeats should be less than or equal to 1000"),
+        ("scenario.warmup=5000000", "warmup should be less than or equal to 1000"),
+        ("scenario.seed=-1", "seed should be greater than or equal to 0"),
+        ("scenario.seed=100000000000000000000000000", "seed should be"),
+        ("backend.request_timeout_s=1e9", "request_timeout_s should be less than or equal to 86400"),
+        ("backend.model=''", "model is empty"),
+        ("backend.model=' '", "model is empty"),
+    ],
+)
+def test_what_nobody_can_mean_is_refused_before_anything_is_computed(tmp_path: Path, place: str, said: str) -> None:
+    assert said in refused(tmp_path, SERVER, place)
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -224,6 +247,11 @@ def test_without_a_file_a_model_is_enough() -> None:
     assert notes == ()
     with pytest.raises(BadInput, match=r"^--set backend.model=random:x: There is no random model"):
         read_config(None, ["backend.model=random:x"])
+    flag = Override(("backend", "model"), "random:x", "--model random:x")
+    with pytest.raises(BadInput, match=r"^--model random:x: There is no random model"):
+        read_config(None, flags=[flag])
+    with pytest.raises(BadInput, match=r"^--set backend.model=m and --model random:x say the same; keep one of them.$"):
+        read_config(None, ["backend.model=m"], flags=[flag])
 
 
 def test_reasoning_is_told_to_the_template_unless_it_is_off() -> None:

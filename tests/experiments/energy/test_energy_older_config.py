@@ -123,8 +123,14 @@ def test_a_model_and_a_project_under_their_older_names_are_taken(tmp_path: Path)
 
 
 def test_what_is_set_takes_the_place_of_the_older_key_and_of_ours(tmp_path: Path) -> None:
-    config, _ = read(tmp_path, ALL_OF_IT, "scenario.prompts=random", "scenario.input_shapes.sequence_length=64")
+    sets = ("scenario.prompts=random", "scenario.input_shapes.sequence_length=64", "scenario.num_samples=5")
+    config, notes = read(tmp_path, ALL_OF_IT, *sets)
     assert (config.scenario.prompts, config.scenario.input_tokens) == ("random", (64,))
+    assert len(notes) == len(set(notes))
+    assert not any("dataset_name" in note for note in notes)
+    for key in ("sequence_length", "scenario.num_samples", "generate_kwargs are all", "output_dir: every run"):
+        assert len([note for note in notes if key in note]) == 1, key
+    assert [note for note in notes if "input_tokens now: 64" in note or "num_samples: 5 prompts" in note][1:]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a configuration, each with its place: a line of the file, or a ``--set``."""
+"""Everything that is wrong with a configuration, each with its place: a line of the file, or what was typed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Places:
         """Return the place in words, with a colon behind it; nothing where there is none."""
         override = self.override(steps)
         if override is not None:
-            return f"--set {override.text}: "
+            return f"{override.text}: "
         return "" if self._lines is None else f"line {self._lines.line(self._stood(steps))}: "
 
     def _stood(self, steps: Steps) -> Steps:

@@ -15,13 +15,23 @@ from assay.core.values import Value
 from assay.workloads.generation.limits import ELSEWHERE, bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 DeviceMapName = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Mode = Literal["eager", "graphs"]
 ReporterType = Literal["csv", "json", "markdown", "html", "ai_energy_score"]
 
 DEVICE_MAPS: tuple[str, ...] = get_args(DeviceMapName)
+MOST_AT_ONCE = 65_536
+"""Sequences of a batch, or requests in flight: more than any GPU holds."""
+MOST_TOKENS = 10_000_000
+MOST_PROCESSES = MOST_CALLS = 1000
+MOST_PROMPTS = 1_000_000_000
+MOST_RANKS = 1024
+MOST_G_PER_KWH = 100_000
+DAY_S = 86_400.0
+LAST_SEED = 2**63 - 1
+MOST_DIGITS = 19
 RANDOM_PROMPTS = "random"
 
 
@@ -32,11 +42,16 @@ def several(said: object) -> list[Any]:
     return list(said) if isinstance(said, list | tuple) else [said]
 
 
-def _sizes(said: object) -> object:
-    sizes = several(said)
-    if not sizes or any(_whole(size) < 1 for size in sizes):
-        raise ValueError(f"must be a whole number from 1 on, or a list of such, and is {said!r}")
-    return _each_once(sizes)
+def _sizes(most: int) -> Callable[[object], object]:
+    """Return who reads sizes from 1 to ``most``, each once."""
+
+    def read(said: object) -> object:
+        sizes = several(said)
+        if not sizes or any(not 1 <= _whole(size) <= most for size in sizes):
+            raise ValueError(f"must be a whole number from 1 to {most}, or a list of such, and is {said!r}")
+        return _each_once(sizes)
+
+    return read
 
 
 def _gpus(said: object) -> object:
@@ -52,7 +67,7 @@ def _whole(said: object) -> int:
     """Return a whole number that is at least 0, as number or text; -1: it is none."""
     if isinstance(said, int) and not isinstance(said, bool):
         return max(said, -1)
-    return int(said) if isinstance(said, str) and said.isdecimal() else -1
+    return int(said) if isinstance(said, str) and said.isdecimal() and len(said) <= MOST_DIGITS else -1
 
 
 def _place(said: object) -> int | str | None:
@@ -71,7 +86,8 @@ def _each_once(said: Sequence[Any]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-Sizes = Annotated[tuple[int, ...], BeforeValidator(_sizes)]
+AtOnce = Annotated[tuple[int, ...], BeforeValidator(_sizes(MOST_AT_ONCE))]
+Tokens = Annotated[tuple[int, ...], BeforeValidator(_sizes(MOST_TOKENS))]
 Gpus = Annotated[tuple[int, ...] | None, BeforeValidator(_gpus)]
 
 
@@ -93,12 +109,21 @@ class Backend(Value):
     torch_dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     attn_implementation: str | None = None
     tp_plan: Literal["auto"] | None = Field(default=None, description="auto: tensor parallel, one rank per GPU.")
-    tp_ranks: int | None = Field(default=None, ge=2, description="Of tp_plan without GPUs: processes that share it.")
+    tp_ranks: int | None = Field(
+        default=None, ge=2, le=MOST_RANKS, description="Of tp_plan without GPUs: processes that share it."
+    )
     endpoint: str | None = Field(default=None, description="Of an OpenAI-compatible server: http://127.0.0.1:8000/v1.")
     api_key_env: str | None = Field(default=None, description="The variable that holds the server's key.")
     request_timeout_s: FiniteFloat = Field(
-        default=120.0, gt=0, description="Without a token for so long, a server stalls."
+        default=120.0, gt=0, le=DAY_S, description="Without a token for so long, a server stalls."
     )
+
+    @field_validator("model")
+    @classmethod
+    def _has_a_name(cls, said: str) -> str:
+        if not said.strip():
+            raise ValueError("is empty")
+        return said
 
     @field_validator("device_map", mode="before")
     @classmethod
@@ -139,22 +164,26 @@ class Scenario(Value):
         default=RANDOM_PROMPTS, min_length=1, description="random: seeded random token ids; or a file, or a data set."
     )
     text_column_name: str = Field(default="text", min_length=1)
-    num_samples: int | None = Field(default=None, ge=1, description="Only so many of the prompts.")
+    num_samples: int | None = Field(default=None, ge=1, le=MOST_PROMPTS, description="Only so many of the prompts.")
     truncation: bool = Field(default=False, description="Cut prompts to the input length; else they are refused.")
-    batch_sizes: Sizes = (1,)
-    input_tokens: Sizes = (512,)
-    output_tokens: Sizes = (128,)
-    concurrency: Sizes = Field(default=(1,), description="Requests in flight, of a server.")
+    batch_sizes: AtOnce = (1,)
+    input_tokens: Tokens = (512,)
+    output_tokens: Tokens = (128,)
+    concurrency: AtOnce = Field(default=(1,), description="Requests in flight, of a server.")
     modes: tuple[Mode, ...] = ("eager",)
     compile: bool = Field(default=True, description="In graphs: the layers' kernels are fused by torch.compile first.")
-    warmup: int = Field(default=1, ge=0, description="Calls before each stage is measured.")
-    repeats: int = Field(default=3, ge=1, description="Processes started afresh: an interval rests on these.")
-    window_s: FiniteFloat | None = Field(default=None, gt=0, description="Measured per stage; null: as is needed.")
+    warmup: int = Field(default=1, ge=0, le=MOST_CALLS, description="Calls before each stage is measured.")
+    repeats: int = Field(
+        default=3, ge=1, le=MOST_PROCESSES, description="Processes started afresh: an interval rests on these."
+    )
+    window_s: FiniteFloat | None = Field(
+        default=None, gt=0, le=DAY_S, description="Measured per stage; null: as is needed."
+    )
     precision: float = Field(default=0.03, gt=0, lt=1, description="Wider intervals of J/token are measured longer.")
     generate_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     reasoning: bool | None = Field(default=None, description="True: the model is told to reason; false: it is not.")
     reasoning_params: dict[str, JsonValue] = Field(default_factory=dict)
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, le=LAST_SEED)
 
     @field_validator("modes", mode="before")
     @classmethod
@@ -180,7 +209,9 @@ class Metrics(Value):
     gpus: Gpus = Field(
         default=None, description="GPUs whose energy counts, where they are not backend.device_ids: a server's."
     )
-    carbon_g_per_kwh: FiniteFloat | None = Field(default=None, ge=0, description="Null: no carbon is told.")
+    carbon_g_per_kwh: FiniteFloat | None = Field(
+        default=None, ge=0, le=MOST_G_PER_KWH, description="Null: no carbon is told."
+    )
     country_iso_code: str | None = Field(default=None, description="Told in results, beside the carbon.")
     region: str | None = Field(default=None, description="Likewise.")
 

@@ -36,7 +36,7 @@ class Translation:
     Attributes:
         content: The configuration, a copy of what was given.
         wins: Whether an older key takes the place of ours; where it does not, having both is a problem.
-        notes: What changed, in sentences.
+        notes: What changed, in sentences, by the place that it is about now.
         problems: What cannot be: its place, and why.
         moved: Of what stands elsewhere now: where it stood.
         found: Whether anything of the older tool's was there.
@@ -44,7 +44,7 @@ class Translation:
 
     content: dict[str, Any]
     wins: bool = False
-    notes: list[str] = field(default_factory=list)
+    notes: dict[Steps, str] = field(default_factory=dict)
     problems: list[tuple[Steps, str]] = field(default_factory=list)
     moved: dict[Steps, Steps] = field(default_factory=dict)
     found: bool = False
@@ -74,9 +74,12 @@ class Translation:
         return True
 
 
-def translated(content: dict[str, Any], *, wins: bool = False) -> Translation:
-    """Return a configuration in our words; with ``wins`` its older keys take the place of ours."""
-    told = Translation(copy.deepcopy(content), wins=wins)
+def translated(content: dict[str, Any], *, wins: bool = False, found: bool = False) -> Translation:
+    """Return a configuration in our words; with ``wins`` its older keys take the place of ours.
+
+    ``found`` says that it is the older tool's, though none of its keys should be left.
+    """
+    told = Translation(copy.deepcopy(content), wins=wins, found=found)
     for translate in (_backend, _prompts, _shapes, _lengths, _metrics):
         translate(told)
     if told.found:
@@ -88,29 +91,35 @@ def _backend(told: Translation) -> None:
     backend = told.section("backend")
     model = told.take("backend", "model_name")
     if model is not None and told.put("backend", "model", model, ("backend", "model_name")):
-        told.notes.append(f"backend.model_name is backend.model now: {model}")
+        told.notes["backend", "model"] = f"backend.model_name is backend.model now: {model}"
     task = told.take("backend", "task")
     if task in TASKS:
-        told.notes.append(f"backend.task {task} is left out: text is all that is generated")
+        told.notes["backend", "task"] = f"backend.task {task} is left out: text is all that is generated"
     elif task is not None:
         told.problems.append((("backend", "task"), f"backend.task {task!r} cannot be measured; {TASKS[0]} can"))
     if backend.get("type") == "vllm":
         told.found = True
         backend["type"] = "openai"
-        told.notes.append("backend.type vllm is openai now: any server that speaks its protocol")
+        told.notes["backend", "type"] = "backend.type vllm is openai now: any server that speaks its protocol"
         for key in SERVED:
             if backend.get(key) is not None:
-                told.notes.append(f"backend.{key} {backend.pop(key)} is left out: that is the server's own")
+                told.notes["backend", key] = f"backend.{key} {backend.pop(key)} is left out: that is the server's own"
         if backend.get("device_ids") is not None:
-            told.notes.append("backend.device_ids of a server are the GPUs that are metered, here on this machine")
+            told.notes["backend", "device_ids"] = (
+                "backend.device_ids of a server are the GPUs that are metered, here on this machine"
+            )
     elif backend.get("type") == "pytorch" and backend.get("endpoint") is not None:
-        told.notes.append(f"backend.endpoint {backend.pop('endpoint')} is left out: pytorch computes here")
+        told.notes["backend", "endpoint"] = (
+            f"backend.endpoint {backend.pop('endpoint')} is left out: pytorch computes here"
+        )
 
 
 def _prompts(told: Translation) -> None:
     name = told.take("scenario", "dataset_name")
     if name is not None and told.put("scenario", "prompts", name, ("scenario", "dataset_name")):
-        told.notes.append(f"scenario.dataset_name is scenario.prompts now: {name}; nothing is downloaded")
+        told.notes["scenario", "prompts"] = (
+            f"scenario.dataset_name is scenario.prompts now: {name}; nothing is downloaded"
+        )
 
 
 def _shapes(told: Translation) -> None:
@@ -125,7 +134,7 @@ def _shapes(told: Translation) -> None:
         if key not in SHAPES:
             told.problems.append(((*stood, key), f"{key!r} is not known in input_shapes.{nearest(key, SHAPES)}"))
         elif told.put("scenario", SHAPES[key], value, (*stood, key)):
-            told.notes.append(f"scenario.input_shapes.{key} is scenario.{SHAPES[key]} now: {value}")
+            told.notes["scenario", SHAPES[key]] = f"scenario.input_shapes.{key} is scenario.{SHAPES[key]} now: {value}"
 
 
 def _lengths(told: Translation) -> None:
@@ -141,37 +150,45 @@ def _lengths(told: Translation) -> None:
         return
     between = f", not {least} to {most}" if most is not None and least not in (None, most) else ""
     now = f"every answer has exactly {tokens} tokens{between}"
-    told.notes.append(f"scenario.generate_kwargs.{name} is scenario.output_tokens now: {now}")
+    told.notes["scenario", "output_tokens"] = f"scenario.generate_kwargs.{name} is scenario.output_tokens now: {now}"
 
 
 def _metrics(told: Translation) -> None:
     meter = told.take("metrics", "type")
     if meter == METER:
-        told.notes.append("metrics.type codecarbon is left out: joules are read from the GPUs' own counters, and RAPL")
+        told.notes["metrics", "type"] = (
+            "metrics.type codecarbon is left out: joules are read from the GPUs' own counters, and RAPL"
+        )
     elif meter is not None:
         told.problems.append((("metrics", "type"), f"metrics.type {meter!r} is not known; leave it out"))
     project = told.take("metrics", "project_name")
     if project is not None and told.content.get("name") is None:
         told.put("", "name", project, ("metrics", "project_name"))
-        told.notes.append(f"metrics.project_name is the run's name now: {project}")
+        told.notes["name",] = f"metrics.project_name is the run's name now: {project}"
     elif project is not None:
-        told.notes.append(f"metrics.project_name {project} is left out: the run is called {told.content['name']}")
+        told.notes["metrics", "project_name"] = (
+            f"metrics.project_name {project} is left out: the run is called {told.content['name']}"
+        )
     folder = told.take("metrics", "output_dir")
     if folder is not None:
-        told.notes.append(f"metrics.output_dir {folder} is left out: energy is in the run folder and its reports")
+        told.notes["metrics", "output_dir"] = (
+            f"metrics.output_dir {folder} is left out: energy is in the run folder and its reports"
+        )
 
 
 def _same_names(told: Translation) -> None:
     """Say what is done differently under the same name."""
     scenario = told.section("scenario")
     if scenario.get("num_samples") is not None:
-        told.notes.append(
+        told.notes["scenario", "num_samples"] = (
             f"scenario.num_samples: {scenario['num_samples']} prompts are asked again and again, until energy is known"
         )
     if told.content.get("output_dir") is not None:
-        told.notes.append(f"output_dir: every run has a folder of its own in {told.content['output_dir']}")
+        told.notes["output_dir",] = f"output_dir: every run has a folder of its own in {told.content['output_dir']}"
     if isinstance(scenario.get("generate_kwargs"), dict) and scenario["generate_kwargs"]:
-        told.notes.append("scenario.generate_kwargs are all obeyed; the older tool took none but max_new_tokens")
+        told.notes["scenario", "generate_kwargs"] = (
+            "scenario.generate_kwargs are all obeyed; the older tool took none but max_new_tokens"
+        )
 
 
 def _dotted(steps: Steps) -> str:

@@ -1,4 +1,8 @@
-"""``--set backend.device_ids=[0,1]``: a place in the configuration, by names with dots, and its value, in YAML."""
+"""What the command line says instead of the file.
+
+``--set backend.device_ids=[0,1]`` is a place in the configuration, by names with dots, and its value, in YAML; a flag,
+as ``--model``, is a place that has a name of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +22,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Override:
-    """One of them: the way to the place, the value, and how it was written."""
+    """One of them: the way to the place, the value, and how it was typed: ``--set name=a``, ``--seed 7``."""
 
     steps: Steps
     value: JsonValue
     text: str
 
+    def replaces(self, place: Steps) -> bool:
+        """Return whether it takes all of a place, and not only something within."""
+        return self.steps == place[: len(self.steps)]
 
-def parsed(texts: Sequence[str]) -> tuple[Override, ...]:
-    """Return overrides as they are written on a command line.
+
+def parsed(texts: Sequence[str], flags: Sequence[Override] = ()) -> tuple[Override, ...]:
+    """Return overrides as they are written on a command line, those of flags last.
 
     Raises:
         BadInput: One has no ``=`` or no place, its value is not YAML, or a place is given twice.
     """
-    found = tuple(map(_parsed, texts))
-    for each in found:
-        if [other.steps for other in found].count(each.steps) > 1:
+    found = (*map(_parsed, texts), *flags)
+    for number, each in enumerate(found):
+        before = next((other for other in found[:number] if other.steps == each.steps), None)
+        if before is not None and each in flags:
+            raise BadInput(f"{before.text} and {each.text} say the same; keep one of them.")
+        if before is not None:
             raise BadInput(f"--set {_dotted(each.steps)} is given more than once.")
     return found
 
@@ -44,7 +55,7 @@ def _parsed(text: str) -> Override:
     if not equals or not all(parts):
         raise BadInput(f"--set {text!r} is not PLACE=VALUE, as --set backend.device_ids=[0,1].")
     steps = tuple(int(part) if part.isdecimal() else part for part in parts)
-    return Override(steps, parse_yaml(value, f"--set {text}"), text)
+    return Override(steps, parse_yaml(value, f"--set {text}"), f"--set {text}")
 
 
 def applied(content: dict[str, Any], overrides: Sequence[Override]) -> dict[str, Any]:
@@ -65,10 +76,10 @@ def _with(node: Any, steps: Steps, override: Override) -> Any:
     if isinstance(node, list):
         if not isinstance(step, int) or step >= len(node):
             there = f"0 to {len(node) - 1}" if node else "none"
-            raise BadInput(f"--set {override.text}: there stands a list, and {step} is no place in it; it has {there}.")
+            raise BadInput(f"{override.text}: there stands a list, and {step} is no place in it; it has {there}.")
         return [_with(each, rest, override) if number == step else each for number, each in enumerate(node)]
     if not isinstance(node, dict | None):
-        raise BadInput(f"--set {override.text}: before {step} stands the single value {node!r}, which holds no names.")
+        raise BadInput(f"{override.text}: before {step} stands the single value {node!r}, which holds no names.")
     return {**(node or {}), str(step): _with((node or {}).get(str(step)), rest, override)}
 
 

@@ -29,6 +29,8 @@ from assay.workloads.generation.prompts import read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from assay.experiments.energy.older import Translation
+    from assay.experiments.energy.overrides import Override
     from assay.experiments.file_lines import Steps
 
 STAND_IN, STAND_IN_ON_GPUS = "random:llama-tiny", "random:llama-1b"
@@ -37,25 +39,30 @@ SECTIONS = ("backend", "scenario", "metrics")
 
 
 def read_config(
-    path: Path | None, sets: Sequence[str] = (), *, defaults: Mapping[str, Any] | None = None
+    path: Path | None,
+    sets: Sequence[str] = (),
+    *,
+    flags: Sequence[Override] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> tuple[EnergyConfig, tuple[str, ...]]:
     """Return a configuration, and notes on what the user should know of how it was understood.
 
     Args:
         path: The file; null: there is none, and all is said by the rest.
         sets: ``backend.device_ids=[0,1]`` and the like, which take the place of what the file says.
+        flags: Likewise, of flags that have names of their own.
         defaults: What holds where neither says anything, by sections.
 
     Raises:
         BadInput: It cannot be read, or does not make sense; all that does not is told, with its places.
     """
-    overrides = parsed(sets)
+    overrides = parsed(sets, flags)
     content = _content(path)
     file = translated(content)
-    both = translated(applied(file.content, overrides), wins=True)
+    both = translated(applied(file.content, overrides), wins=True, found=file.found)
     moved = {**file.moved, **both.moved}
     places = Places(None if path is None else Lines(path), overrides, moved)
-    notes = [*file.notes, *both.notes]
+    notes = _noted(file, both, overrides)
     full = _filled(_without_nulls(both.content), defaults or {}, notes)
     name = str(path) if path is not None else "What is said"
     problems = [*file.problems, *both.problems]
@@ -69,6 +76,12 @@ def read_config(
     if problems:
         raise complaint(problems, places, name)
     return placed, (*notes, *remarks(config))
+
+
+def _noted(file: Translation, both: Translation, overrides: Sequence[Override]) -> list[str]:
+    """Return what is to be said of older keys: of each place once, and nothing of what the command line replaces."""
+    said = {place: note for place, note in file.notes.items() if not any(each.replaces(place) for each in overrides)}
+    return list({**said, **both.notes}.values())
 
 
 def _content(path: Path | None) -> dict[str, Any]:
