@@ -22,6 +22,7 @@ from assay.machine.nvidia import touch
 from tests.fakes.fake_nvml import attached, hopper
 
 if TYPE_CHECKING:
+    from assay.machine.model import Machine
     from tests.fakes.plugin import MakeFakeNvml
     from tests.running import Assay
 
@@ -32,7 +33,11 @@ FLAGS: dict[str, Any] = {
     "repeat": None, "budget": None, "isolation": None, "strangers": "warn", "retakes": 0, "timeout": 60.0,
     "seed": None, "quick": False,
 }  # fmt: skip
-NO_TORCH: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
+NO_CUDA: dict[str, Any] = {"torch": "2.11+cpu", "cuda": None, "gpus": {}}
+
+
+def kernels(machine: Machine) -> dict[str, Any]:
+    return {"torch": "2.11", "cuda": "13.0", "gpus": {gpu.uuid: {"error": None} for gpu in machine.gpus}}
 
 
 @pytest.mark.parametrize(
@@ -158,9 +163,9 @@ def test_check_touches_every_gpu_and_writes_a_configuration_that_can_be_read(
     flags: dict[str, Any] = {"gpus": (), "output": tmp_path / "energy.yaml", "yes": False, "as_json": True}
     with attached(make_fake_nvml([hopper()] * count)):
         here = detect()
-        code = check(here, flags, seen.append, lambda: NO_TORCH)
+        code = check(here, flags, seen.append, lambda: kernels(here))
         told = json.loads(capsys.readouterr().out)
-        assert check(here, {**flags, "yes": True, "as_json": False}, touch, lambda: NO_TORCH) == code
+        assert check(here, {**flags, "yes": True, "as_json": False}, touch, lambda: kernels(here)) == code
     page = capsys.readouterr().out
     assert (code, told["exit_code"]) == ((0, 0) if count else (3, 3))
     assert seen == [gpu.uuid for gpu in here.gpus]
@@ -179,7 +184,7 @@ def test_check_tells_a_lost_gpu_and_writes_over_nothing(
         here = detect()
         fake.lose(1)
         flags: dict[str, Any] = {"gpus": ("0", "1", "7"), "output": None, "yes": False, "as_json": True}
-        assert check(here, flags, touch, lambda: NO_TORCH) == 3
+        assert check(here, flags, touch, lambda: kernels(here)) == 3
     told = json.loads(capsys.readouterr().out)
     assert [each["usable"] for each in told["gpus"]] == [True, False, False]
     assert "device_ids: [0]" in told["yaml"]
@@ -188,6 +193,21 @@ def test_check_tells_a_lost_gpu_and_writes_over_nothing(
     assert main(["energy", "check", "-o", "mine.yaml"]) == 2
     assert "--yes writes over it" in capsys.readouterr().err
     assert (tmp_path / "mine.yaml").read_text() == "precious\n"
+
+
+def test_check_of_gpus_that_pytorch_cannot_use_is_3_and_writes_what_can_be_run(
+    make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with attached(make_fake_nvml([hopper(), hopper()])):
+        flags: dict[str, Any] = {"gpus": (), "output": None, "yes": False}
+        assert check(detect(), {**flags, "as_json": True}, touch, lambda: NO_CUDA) == 3
+        told = json.loads(capsys.readouterr().out)
+        assert check(detect(), {**flags, "as_json": False}, touch, lambda: NO_CUDA) == 3
+    assert [(each["usable"], each["metered"]) for each in told["gpus"]] == [(False, True)] * 2
+    assert "  device: cpu\n" in told["yaml"]
+    page = " ".join(capsys.readouterr().out.split())
+    assert "No model can compute on GPUs here, as this PyTorch is built without CUDA" in page
+    assert "can be used" not in page
 
 
 def test_a_model_is_measured_from_the_older_tools_configuration_to_its_reports(assay: Assay, workplace: Path) -> None:

@@ -29,8 +29,8 @@ NAME = "energy.yaml"
 def command(**given: Any) -> int:
     """Look at the GPUs before anything is measured: are they there, do they compute, what do they do now?
 
-    Each is touched by a kernel where PyTorch is built for CUDA, else through NVML. What can be used is put into a
-    configuration, 90 % of each GPU's memory as the model's limit. Exit code 3: a GPU cannot be used, or there is none.
+    Each is touched through NVML, and by a kernel of PyTorch. What can be used is put into a configuration, 90 % of
+    each GPU's memory as the model's limit. Exit code 3: no model can compute on a GPU, or there is none.
 
     \b
     assay energy check
@@ -62,7 +62,11 @@ def check(
     said = ask() if machine.gpus else {}
     found = checked(machine, wanted, touch, said)
     usable = {each.index for each in found if each.usable}
-    yaml = recommended([gpu for gpu in machine.gpus if gpu.index in usable])
+    yaml = recommended(
+        [gpu for gpu in machine.gpus if gpu.index in usable],
+        metered=[each.index for each in found if each.metered],
+        without_torch=bool(machine.gpus) and said.get("torch") is None,
+    )
     if output is not None:
         replace_atomically(output, yaml.encode())
     line = f"assay energy run {output or NAME}"

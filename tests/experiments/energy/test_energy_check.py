@@ -149,7 +149,23 @@ def test_what_is_recommended_can_be_read(gpus: tuple[Gpu, ...], tmp_path: Path) 
     assert read_config(path)[0].backend.device_ids == found.backend.device_ids
 
 
-def test_gpus_are_checked_by_a_kernel_where_pytorch_can_and_else_by_nvml() -> None:
+@pytest.mark.parametrize("without_torch", [False, True])
+def test_where_no_model_computes_on_gpus_the_cpu_or_a_server_is_recommended(
+    without_torch: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "energy.yaml"
+    path.write_text(recommended((), metered=[0, 2], without_torch=without_torch))
+    found, _ = read_config(path)
+    if without_torch:
+        assert (found.backend.type, found.backend.device_ids) == ("openai", (0, 2))
+        return
+    assert (found.backend.type, found.backend.device) == ("pytorch", "cpu")
+    aside = [line.removeprefix("#   ") for line in path.read_text().splitlines() if line.startswith("#   ")]
+    path.write_text("\n".join(aside))
+    assert read_config(path)[0].gpus == (0, 2)
+
+
+def test_gpus_are_checked_by_a_kernel_and_metered_where_they_answer_nvml() -> None:
     here = cards(3, lost=(LostGpu(index=3, reason="it fell off the bus"),))
     found = checked(here, [0, 1, 2, 3, 9], touch, {**KERNELS, "gpus": {"GPU-0": {"error": None}}})
     assert [each.usable for each in found] == [True, False, False, False, False]
@@ -160,9 +176,10 @@ def test_gpus_are_checked_by_a_kernel_where_pytorch_can_and_else_by_nvml() -> No
     page = check_page(here, found, "yaml", "command", only_metered(KERNELS))
     assert page.lead == "1 of 5 GPUs can be used."
     without: dict[str, Any] = {"torch": "2.13+cpu", "cuda": None, "gpus": {}}
-    (only,) = checked(here, [0], touch, without)
-    assert only.usable
+    (only, gone) = checked(here, [0, 1], touch, without)
+    assert (only.usable, only.metered, gone.metered) == (False, True, False)
     assert "answers NVML" in only.how
-    assert "built without CUDA" in str(only_metered(without))
+    said = check_page(here, [only], "yaml", "command", only_metered(without)).lead
+    assert said.startswith("No model can compute on GPUs here, as this PyTorch is built without CUDA")
     (failed,) = checked(here, [0], touch, {**KERNELS, "gpus": {"GPU-0": {"error": "CUDA error: out of memory"}}})
     assert (failed.usable, failed.how) == (False, "CUDA error: out of memory")

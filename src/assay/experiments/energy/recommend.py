@@ -42,6 +42,20 @@ reporter:
   type: csv  # rows are added at every run
   output_file: energy.csv
 """
+OF_A_SERVER = """\
+backend:
+  type: openai
+  model: NAME  # by which the server knows it
+  endpoint: http://127.0.0.1:8000/v1
+  device_ids: [{gpus}]  # the server's, which are metered
+scenario:
+  concurrency: [1, 8]
+  input_tokens: 512
+  output_tokens: 128
+reporter:
+  type: csv  # rows are added at every run
+  output_file: energy.csv
+"""
 
 
 class Checked(Value):
@@ -50,7 +64,8 @@ class Checked(Value):
     index: int
     uuid: str | None = None
     name: str | None = None
-    usable: bool
+    usable: bool = Field(description="Whether a model can compute on it.")
+    metered: bool = Field(default=False, description="Whether its energy can be read, whoever computes on it.")
     how: str = Field(description="What it answered to, or why it cannot be used.")
     utilization_percent: float | None = None
     memory_used_mb: float | None = None
@@ -83,18 +98,20 @@ def checked(
 
 
 def _looked_at(gpu: Gpu, touch: Callable[[str], None], said: Mapping[str, Any]) -> Checked:
+    metered = True
     try:
         touch(gpu.uuid)
-        why_not, how = _computed(gpu, said)
+        why_not = _not_computing(gpu, said)
     except MachineCannot as error:
-        why_not, how = str(error).rstrip("."), ""
+        metered, why_not = False, str(error).rstrip(".")
     state = gpu.state
     return Checked(
         index=gpu.index,
         uuid=gpu.uuid,
         name=gpu.name,
         usable=why_not is None,
-        how=why_not or how,
+        metered=metered,
+        how=why_not or "a kernel ran on it",
         utilization_percent=None if state is None else state.utilisation_percent,
         memory_used_mb=None if state is None else state.memory_used_mib,
         memory_total_mb=gpu.memory_mib,
@@ -103,31 +120,50 @@ def _looked_at(gpu: Gpu, touch: Callable[[str], None], said: Mapping[str, Any]) 
     )
 
 
-def _computed(gpu: Gpu, said: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return why PyTorch cannot compute on a GPU, or null and how it was touched."""
+def _not_computing(gpu: Gpu, said: Mapping[str, Any]) -> str | None:
+    """Return why PyTorch cannot compute on a GPU that answers; null: a kernel ran on it."""
     if gpu.mig:
-        return "it is cut into MIG instances, and is not to be had whole", ""
-    if "error" in said:
-        return None, f"answers NVML; PyTorch was not to be asked: {said['error']}"
-    if said["torch"] is None:
-        return None, "answers NVML; PyTorch is not installed"
-    if said["cuda"] is None:
-        return None, "answers NVML; this PyTorch is built without CUDA"
+        return "it is cut into MIG instances, and is not to be had whole"
+    if (why := _no_cuda(said)) is not None:
+        return f"it answers NVML, but {why}"
     told = said["gpus"].get(gpu.uuid)
     if told is None:
-        return f"PyTorch sees {len(said['gpus'])} GPUs, and not this one: look at CUDA_VISIBLE_DEVICES", ""
-    return told["error"], "a kernel ran on it"
+        return f"PyTorch sees {len(said['gpus'])} GPUs, and not this one: look at CUDA_VISIBLE_DEVICES"
+    return None if told["error"] is None else str(told["error"])
 
 
-def recommended(gpus: Sequence[Gpu]) -> str:
-    """Return a whole configuration for these GPUs, or without any for the CPU, as YAML."""
+def _no_cuda(said: Mapping[str, Any]) -> str | None:
+    """Return why PyTorch can use no GPU at all; null where it can, or was not asked."""
+    if not said:
+        return None
+    if "error" in said:
+        return f"PyTorch cannot be asked: {said['error']}"
+    if said["torch"] is None:
+        return "PyTorch is not installed"
+    return "this PyTorch is built without CUDA" if said["cuda"] is None else None
+
+
+def recommended(gpus: Sequence[Gpu], *, metered: Sequence[int] = (), without_torch: bool = False) -> str:
+    """Return a whole configuration as YAML: for these GPUs; or else for a server beside GPUs, or for the CPU.
+
+    Args:
+        gpus: Those that a model can compute on.
+        metered: Those whose energy can be read, where a model can compute on none.
+        without_torch: No model computes here at all, not on the CPU either.
+    """
+    written = "# Written by `assay energy check`"
     if not gpus:
-        return f"# Written by `assay energy check`: no GPU can be used.\nname: energy\n{ON_A_CPU}"
+        server = OF_A_SERVER.format(gpus=", ".join(map(str, metered)))
+        if metered and without_torch:
+            return f"{written}: no model computes here; GPUs are metered beside a server.\nname: energy\n{server}"
+        aside = "".join(f"#   {line}\n" for line in server.splitlines())
+        beside = f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
+        return f"{written}: no GPU can be computed on.\n{beside}name: energy\n{ON_A_CPU}"
     names = list(dict.fromkeys(gpu.name for gpu in gpus))
     backend = inference_yaml(tuple(gpus)).replace(
         "  type: pytorch\n", f"  type: pytorch\n  model: {model_for(gpus)}  # or a hub's id, or a folder\n", 1
     )
-    return f"# Written by `assay energy check` for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{ASKED}"
+    return f"{written} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{ASKED}"
 
 
 def model_for(gpus: Sequence[Gpu]) -> str:
@@ -137,23 +173,21 @@ def model_for(gpus: Sequence[Gpu]) -> str:
 
 
 def only_metered(said: Mapping[str, Any]) -> str | None:
-    """Say that models cannot compute on GPUs, where PyTorch cannot; null where it can, or was not asked."""
-    if not said or ("error" not in said and said["cuda"] is not None):
-        return None
-    why = said.get("error") or ("it is not installed" if said["torch"] is None else "it is built without CUDA")
-    return f"PyTorch cannot use GPUs here ({why}): they can be metered beside a server, and no model computes on them"
+    """Say that no model can compute on GPUs, where PyTorch cannot; null where it can, or was not asked."""
+    why = _no_cuda(said)
+    return None if why is None else f"No model can compute on GPUs here, as {why}; they can be metered beside a server"
 
 
 def check_page(machine: Machine, found: Sequence[Checked], yaml: str, command: str, note: str | None) -> Page:
     """Return what was found for people."""
     usable = [each for each in found if each.usable]
     lead = f"{len(usable)} of {len(found)} GPUs can be used." if found else f"No GPU: {_why_none(machine)}."
+    if found and note is not None:
+        lead = f"{note}."
     elements: list[Element] = [_table(machine, found)] if found else []
-    bad = [each for each in found if not each.usable]
+    bad = [each for each in found if not each.usable and (note is None or not each.metered)]
     elements += [Text(text=f"GPU {each.index}: {each.how}.", tone="bad") for each in bad]
-    if usable and note is not None:
-        elements.append(Text(text=f"{note}.", tone="unsure"))
-    if not usable:
+    if not usable and "type: pytorch\n" in yaml:
         elements.append(Text(text="What can be run without one: a small model on the CPU, whose times are measured."))
     sections = [Section(title="GPUs", elements=tuple(elements))]
     sections.append(Section(title="Configuration", elements=(Text(text=yaml),)))
@@ -161,7 +195,7 @@ def check_page(machine: Machine, found: Sequence[Checked], yaml: str, command: s
     return Page(
         title="assay energy check",
         lead=lead,
-        lead_tone="good" if found and not bad else "bad",
+        lead_tone="good" if found and len(usable) == len(found) else "bad",
         sections=tuple(sections),
         origin="fake" if machine.has_fake_driver else "real",
     )
@@ -182,7 +216,8 @@ def _row(gpu: Checked) -> tuple[Cell, ...]:
     memory = total if used is None or total is None else f"{used} of {total}"
     watts = None if gpu.power_draw_w is None else round(gpu.power_draw_w)
     busy = gpu.utilization_percent
-    return gpu.index, gpu.name, gpu.how if gpu.usable else "no", busy, memory, gpu.temperature_c, watts
+    touched = gpu.how if gpu.usable else "by NVML alone" if gpu.metered else "no"
+    return gpu.index, gpu.name, touched, busy, memory, gpu.temperature_c, watts
 
 
 def _why_none(machine: Machine) -> str:
