@@ -14,7 +14,7 @@ from assay.cli.energy_after import After
 from assay.cli.energy_build import build
 from assay.cli.energy_check import check
 from assay.cli.main import main
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import BadInput, MachineCannot, Stopped
 from assay.experiments.energy.config import Reporter
 from assay.experiments.energy.reading import read_config
 from assay.machine.detect import detect
@@ -100,6 +100,24 @@ def test_flags_change_places_of_the_configuration_and_win_over_quick(
     assert not quick.longer
     assert partly.devices == ("cuda:1",)
     assert any("GPU 1 of 1, 5 is used, with --allow-missing" in note for note in partly.notes)
+
+
+def test_settings_that_only_transformers_can_tell_of_are_asked_about_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(told: dict[str, Any]) -> str | None:
+        asked.append(told)
+        return "generate_kwargs.foo is not a setting of a generation." if told["foo"] == 2 else None
+
+    monkeypatch.setattr("assay.worker.understand.ask", answer)
+    here = detect()
+    build({**FLAGS, "sets": ("scenario.generate_kwargs={top_k: 3}",)}, here)
+    build({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 1}",)}, here)
+    with pytest.raises(BadInput, match=r"^scenario: generate_kwargs\.foo is not a setting"):
+        build({**FLAGS, "sets": ("scenario.generate_kwargs={foo: 2}",)}, here)
+    assert asked == [{"foo": 1}, {"foo": 2}]
 
 
 def test_what_is_foreseen_is_told_and_decides_the_exit_code(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from assay.core.errors import BadInput
-from assay.workloads.generation import settings
+from assay.workloads.generation import settings, usual
 from assay.workloads.generation.busy import union_us
 from assay.workloads.generation.choosing import Choice, choice
 from assay.workloads.generation.roofline import Size, middle
@@ -75,13 +75,27 @@ def test_times_of_tokens_become_a_first_one_and_gaps() -> None:
         ('{"streamer": 1}', "streamer cannot be given"),
         ('{"past_key_values": []}', "the cache is the decode mode's"),
         ('{"num_beams": 4}', "num_beams can only be 1, not 4: tokens of a beam search have no time of arrival"),
+        ('{"temperature": -1}', r"temperature is a number of at least 0, not -1\."),
+        ('{"temperature": NaN}', "temperature is a number"),
+        ('{"temperature": 0, "do_sample": true}', "do_sample: false"),
+        ('{"top_p": 2}', r"top_p is a number from 0 to 1, not 2\."),
+        ('{"top_k": 1.5}', r"top_k is a whole number of at least 0, not 1\.5\."),
+        ('{"repetition_penalty": 0}', "repetition_penalty is a number above 0, not 0"),
+        ('{"do_sample": "yes"}', "do_sample is true or false, not 'yes'"),
         ("[1]", "is a map of settings"),
         ("{", "is not valid JSON"),
     ],
 )
-def test_settings_that_contradict_the_measurement_are_refused(text: str, said: str) -> None:
+def test_settings_that_cannot_be_or_contradict_the_measurement_are_refused(text: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         settings.parsed(text)
+
+
+def test_settings_are_taken_as_transformers_takes_them() -> None:
+    told = settings.parsed('{"temperature": 2, "top_k": 5, "do_sample": true, "typical_p": null, "foo": 1}')
+    assert told == {"temperature": 2.0, "top_k": 5, "do_sample": True, "typical_p": None, "foo": 1}
+    assert isinstance(told["temperature"], float)
+    assert usual.unusual(told) == ("foo",)
 
 
 def test_a_misspelt_setting_is_refused_with_the_nearest() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.worker.understand import understood
 from assay.workloads.generate_pytorch import WORKLOAD
 from assay.workloads.generation import facts
 from assay.workloads.generation.batches import Batch, Batches
@@ -14,6 +15,7 @@ from assay.workloads.generation.eager import EagerLoop
 from assay.workloads.generation.fusing import fused
 from assay.workloads.generation.graphs import GraphLoop
 from assay.workloads.generation.loading import loaded
+from assay.workloads.generation.models import shape_of
 from assay.workloads.generation.params import Generation
 from assay.workloads.generation.random_weights import empty_model
 from assay.workloads.generation.roofline import size_of
@@ -189,6 +191,15 @@ def test_settings_are_honoured_and_unknown_ones_refused(here: Loaded, asked: Bat
         prepared(generate_kwargs='{"temperatures": 1.0}')
     with pytest.raises(BadInput, match="no decoding without reading again"):
         prepared(phase="decode", generate_kwargs='{"use_cache": false}')
+    with pytest.raises(BadInput, match="assistant_ensemble_weight"):
+        prepared(generate_kwargs='{"assistant_ensemble_weight": 3.0}')
+    assert understood({"foo": 1})["refused"].startswith("generate_kwargs.foo is not a setting of a generation.")
+    assert understood({"prefill_chunk_size": 4}) == {}
+
+
+def test_the_type_of_the_weights_is_told_as_loaded_and_shapes_are_as_published() -> None:
+    assert prepared(phase="idle").dtype == "float32"
+    assert shape_of("random:mistral-7b").config().sliding_window is None
 
 
 def test_graphs_draw_only_among_the_best(here: Loaded) -> None:

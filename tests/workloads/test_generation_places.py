@@ -101,6 +101,8 @@ def test_random_models_are_shapes_that_may_be_changed() -> None:
         ("random:lama-8b", "Did you mean llama-8b"),
         ("random:llama-8b?layer=3", "Did you mean layers"),
         ("random:llama-8b?layers=none", "whole number"),
+        ("random:llama-8b?layers=100000", "from 1 to 1000"),
+        (f"random:llama-8b?context={'9' * 5000}", "from 1 to 16777216"),
         ("random:llama-8b?heads=33", "multiple of heads"),
     ):
         with pytest.raises(BadInput, match=words):

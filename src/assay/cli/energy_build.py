@@ -54,6 +54,7 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
     if given["quick"]:
         said = {each.steps for each in parsed(given["sets"], flags)}
         config = quickly(config, said, metered=bool(config.gpus or machine.gpus))
+    _understood(config)
     config, seen = available(config, machine, touch, allow_missing=given["allow_missing"])
     place = Torchrun.found()
     planned = partial(
@@ -71,6 +72,16 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
     options = planned(notes=(*notes, *seen))
     unclear = () if given.get("dry_run") else sensed(options, machine)
     return options if unclear is None else planned(notes=(*notes, *seen, *unclear))
+
+
+def _understood(config: EnergyConfig) -> None:
+    """Refuse settings of a generation that only transformers can tell of, before anything is loaded."""
+    from assay.worker.understand import ask
+    from assay.workloads.generation.usual import unusual
+
+    settings = config.scenario.generate_kwargs
+    if config.backend.type == "pytorch" and unusual(settings) and (why := ask(settings)) is not None:
+        raise BadInput(f"scenario: {why}")
 
 
 def sensed(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:

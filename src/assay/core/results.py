@@ -163,6 +163,7 @@ class SubjectFacts(Value):
     placement: dict[str, str] | None = Field(
         default=None, description="Which part of a model really lies on which device; null: it is not of parts."
     )
+    dtype: str | None = Field(default=None, description="Of a model's weights, as they were loaded; null: not told.")
     notes: tuple[str, ...] = Field(default=(), description="What its user should know about how it was put in place.")
 
 

@@ -200,8 +200,8 @@ def main(arguments: Sequence[str]) -> int:
         except (say.Closed, BrokenPipeError, ConnectionResetError):
             return 1
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is told to the parent
-            if not isinstance(error, AssayError) or isinstance(error, BadInput):
-                traceback.print_exc()
+            if not isinstance(error, AssayError) or (isinstance(error, BadInput) and error.__cause__ is not None):
+                traceback.print_exc()  # of bad input, what it came of
             line.send(explain(error))
             return 1
     return 0

@@ -50,6 +50,7 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
         kernels=ran.kernels if ran else None,
         measured=None if measured is None else dict(measured),
         placement=None if prepared.placement is None else dict(prepared.placement),
+        dtype=prepared.dtype,
         notes=prepared.notes,
     )
 

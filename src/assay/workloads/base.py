@@ -49,6 +49,7 @@ class Prepared:
         waits_itself: The user said how to wait for the work, so the host's clock is what is meant.
         agree: Of several ranks in a stage: whether any of them would stop, asked by all after each call.
         placement: Which part of a model really lies on which device; null where it is not of parts.
+        dtype: Of a model's weights, as they were loaded: ``bfloat16``; null where there is none to tell.
         notes: What its user should know about how it was put in place.
     """
 
@@ -67,6 +68,7 @@ class Prepared:
     waits_itself: bool = False
     agree: Callable[[bool], bool] | None = None
     placement: Mapping[str, str] | None = None
+    dtype: str | None = None
     notes: tuple[str, ...] = ()
 
 

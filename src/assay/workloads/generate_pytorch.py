@@ -64,8 +64,9 @@ class GeneratePytorch:
         self.check_params(params, device.partition(":")[0])
         generation = Generation.of(params)
         told = settings.parsed(generation.generate_kwargs)
+        if told:
+            settings.check_understood(told)
         here = loaded(generation, device, seed)
-        settings.check_known(told, settings.known_settings())
         if generation.phase == "idle":
             return Prepared(
                 call=partial(time.sleep, IDLE_S),
@@ -73,6 +74,7 @@ class GeneratePytorch:
                 waits_itself=True,
                 agree=here.agree if here.ranks > 1 else None,
                 placement=here.placement,
+                dtype=_dtype(here),
                 notes=here.notes,
             )
         return _phase(generation, told, here, seed)
@@ -109,8 +111,14 @@ def _phase(generation: Generation, told: Mapping[str, object], here: Loaded, see
         waits_itself=True,
         agree=here.agree if here.ranks > 1 else None,
         placement=here.placement,
+        dtype=_dtype(here),
         notes=(*here.notes, *exact, *asked.notes, *loop.notes),
     )
+
+
+def _dtype(here: Loaded) -> str:
+    """Return the type of the weights, as they were loaded."""
+    return str(here.dtype).removeprefix("torch.")
 
 
 WORKLOAD: Workload = GeneratePytorch()

@@ -14,14 +14,18 @@ from assay.experiments.energy.csv_rows import Table, added, parse, to_csv, unite
 from assay.experiments.energy.flat import CELL, KEY, KNOWN, flat, flat_rows, placed, reasons
 from assay.experiments.energy.older_columns import gpu_columns, older_row, total_columns
 from assay.experiments.energy.report_files import report_files
+from assay.experiments.energy.result import study_of
 from assay.experiments.energy.rows import FIGURES, EnergyResult
 from assay.experiments.energy.score import SCORE, score_rows
 from tests.experiments.energy.made_rows import gpu, result, row
+from tests.experiments.energy.metered_world import World, config, gpus, options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from assay.core.results import SubjectFacts
     from assay.core.values import Scalar
+    from assay.workloads.generation.params import Generation
 
 SEED_NAMES = (
     "utilization_percent",
@@ -213,6 +217,18 @@ def test_a_score_says_that_it_is_not_the_official_one() -> None:
     (bare,) = score_rows(result(row(0, energy=False), dtype="auto"))
     assert (bare[SCORE], bare["dtype"], bare["task"]) == (None, None, "text_generation")
     assert "no GPU is metered" in str(bare["note"])
+
+
+def test_a_score_has_the_type_of_the_weights_as_they_were_loaded() -> None:
+    class Told(World):
+        def _facts(self, number: int, told: Generation, why: str | None) -> SubjectFacts:
+            return super()._facts(number, told, why).model_copy(update={"dtype": "bfloat16"})
+
+    there = gpus(1)
+    wanted = options(there, config())
+    found = study_of(there, wanted, Told(there).measured(wanted)).result
+    assert [scored["dtype"] for scored in score_rows(found)] == ["bfloat16"]
+    assert flat_rows(found)[0]["config_dtype"] == "bfloat16"
 
 
 def test_an_older_row_has_the_older_names_alone_and_true_units() -> None:

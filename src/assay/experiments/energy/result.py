@@ -56,7 +56,7 @@ def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Stud
         name=config.name or "energy",
         model=config.backend.model,
         backend=config.backend.type,
-        config=flattened(options),
+        config={**flattened(options), "dtype": _dtype(measured)},
         run=records.run or None,
         gpu=named(gpus),
         started_at=records[0].window.started_at if len(records) else "",
@@ -65,6 +65,12 @@ def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Stud
         notes=options.notes,
     )
     return Study(walked, measured, result)
+
+
+def _dtype(cells: Sequence[CellSeen]) -> str | None:
+    """Return the type of the weights as they were loaded; null where no process told."""
+    windows = (each for seen in cells for several in seen.windows.values() for each in several)
+    return next((each.facts.dtype for each in windows if each.facts is not None and each.facts.dtype), None)
 
 
 def gpus_of(machine: Machine, options: EnergyOptions) -> tuple[Gpu, ...]:

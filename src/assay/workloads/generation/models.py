@@ -21,6 +21,7 @@ Config: TypeAlias = Any
 """A ``transformers.PreTrainedConfig``: transformers need not be there for the type checker."""
 
 RANDOM = "random:"
+MOST_DIGITS = 9
 
 _LLAMA_3 = {
     "rope_type": "llama3",
@@ -30,6 +31,10 @@ _LLAMA_3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+
+
+_OF_FAMILY: Mapping[str, Mapping[str, object]] = {"Mistral": {"sliding_window": None}}
+"""What a family's configuration class would say by itself, and the model as published does not."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Shape:
             bos_token_id=None,
             eos_token_id=None,
             pad_token_id=0,
+            **_OF_FAMILY.get(self.family, {}),
         )
 
 
@@ -82,8 +88,11 @@ SHAPES: Mapping[str, Shape] = {
 }
 """Shapes as published: Llama 3.2 1B and 3B, Llama 3.1 8B and 70B, Mistral 7B v0.3, Qwen2.5 0.5B and 7B."""
 
-CHANGED = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "context")
-"""What may be changed behind a question mark."""
+CHANGED = {
+    "layers": 1000, "hidden": 1 << 20, "heads": 1 << 16, "kv_heads": 1 << 16, "ffn": 1 << 22, "vocab": 1 << 24,
+    "context": 1 << 24,
+}  # fmt: skip
+"""What may be changed behind a question mark, and up to which size."""
 
 
 def import_transformers() -> Any:
@@ -126,8 +135,8 @@ def shape_of(model: str) -> Shape:
         key, _, text = change.partition("=")
         if key not in CHANGED:
             raise BadInput(f"{model}: {key!r} of a random model cannot be changed.{nearest(key, CHANGED)}")
-        if not text.isdecimal() or int(text) < 1:
-            raise BadInput(f"{model}: {key} is a whole number of at least 1, not {text!r}.")
+        if not text.isdecimal() or len(text) > MOST_DIGITS or not 1 <= int(text) <= CHANGED[key]:
+            raise BadInput(f"{model}: {key} is a whole number from 1 to {CHANGED[key]}, not {text!r}.")
         changed[key] = int(text)
     shape = Shape(**changed)
     if shape.hidden % shape.heads or shape.heads % shape.kv_heads or (shape.hidden // shape.heads) % 2:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import BadInput, nearest
+from assay.workloads.generation import usual
 from assay.workloads.generation.models import import_transformers
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ ONE = {
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Return settings from JSON; those that would contradict what is measured are refused."""
+    """Return settings from JSON; those that cannot be, or would contradict what is measured, are refused."""
     try:
         settings = json.loads(text or "{}")
     except ValueError as error:
@@ -65,7 +66,7 @@ def parsed(text: str) -> dict[str, Any]:
             raise BadInput(f"generate_kwargs.{name} cannot be given: {OURS[name]}.")
         if name in ONE and value not in (None, 1):
             raise BadInput(f"generate_kwargs.{name} can only be 1, not {value!r}: {ONE[name]}.")
-    return settings
+    return usual.checked(settings)
 
 
 def check_known(settings: Mapping[str, Any], known: Collection[str]) -> None:
@@ -73,6 +74,20 @@ def check_known(settings: Mapping[str, Any], known: Collection[str]) -> None:
     for name in settings:
         if name not in known:
             raise BadInput(f"generate_kwargs.{name} is not a setting of a generation.{nearest(name, known)}")
+
+
+def check_understood(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that transformers, as it is here, does not know or cannot take.
+
+    Raises:
+        BadInput: There is such a setting.
+        MachineCannot: transformers is not here.
+    """
+    check_known(settings, known_settings())
+    try:
+        import_transformers().GenerationConfig(**settings)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadInput(f"generate_kwargs cannot be: {' '.join(str(error).split()).rstrip('.')}.") from None
 
 
 def known_settings() -> frozenset[str]:
