@@ -12,7 +12,7 @@ import pytest
 
 from assay.core.errors import AssayError, TrialFailed
 from assay.workloads.generate_openai import WORKLOAD
-from assay.workloads.generation.server import served
+from assay.workloads.generation.server import pace, served
 from tests.needing import need
 from tests.workloads.openai_server import AROUND, FakeServer, Talk
 
@@ -35,6 +35,7 @@ def server() -> Iterator[FakeServer]:
 def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Prepared]]:
     """Put the server under its load, in short slices; it ends with the test."""
     monkeypatch.setattr(served, "SLICE_S", 0.02)
+    monkeypatch.setattr(pace, "LEAST_S", 10.0)
     begun: list[Prepared] = []
 
     def prepare(**changes: Any) -> Prepared:
@@ -97,12 +98,14 @@ def test_the_sum_over_slices_is_what_the_server_sent(server: FakeServer, begin: 
     assert found.numbers["requests"] == 7
     assert found.numbers["output_tokens"] == server.tokens - sent_before == 7 * 6
     assert found.numbers["input_tokens"] == sum(talk.prompt_tokens for talk in server.requests[-10:-3])
-    assert found.numbers["errors"] == found.numbers["short_requests"] == 0
+    assert found.numbers["answer_tokens"] == 7 * 6
+    assert {found.numbers[name] for name in ("errors", "short_requests", "long_requests", "uncounted_requests")} == {0}
     assert {name: len(several) for name, several in found.lists.items()} == {
         "first_token_us": 7,
         "gap_us": 7 * 5,
         "request_us": 7,
         "tpot_us": 7,
+        "silence_us": 0,
     }
     assert all(several > 0 for several in found.lists["request_us"])
 
@@ -158,19 +161,20 @@ def test_another_process_does_not_send_what_the_server_has_kept_of_one_before(
     assert not {t.prompt for t in server.requests[:half]} & {t.prompt for t in server.requests[half:]}
 
 
-def test_where_a_server_does_not_count_chunks_are_counted_and_that_is_said(
-    server: FakeServer, begin: Callable[..., Prepared]
+@pytest.mark.parametrize("counts_first", [False, True])
+def test_where_a_server_does_not_count_chunks_are_counted_whatever_it_did_before_the_load(
+    server: FakeServer, begin: Callable[..., Prepared], counts_first: bool
 ) -> None:
     def no_usage(talk: Talk) -> None:
-        del talk.body["stream_options"]
+        if talk.of_load or not counts_first:
+            del talk.body["stream_options"]
         talk.whole()
 
     server.answer = no_usage
-    prepared = begin()
-    found = Sums(prepared).until(2)
+    found = Sums(begin()).until(2)
     assert found.numbers["output_tokens"] >= 2 * 4
-    assert "input_tokens" not in found.numbers
-    assert any("output tokens are the chunks" in note for note in prepared.notes)
+    assert ("input_tokens" in found.numbers) is counts_first
+    assert found.numbers["uncounted_requests"] == found.numbers["requests"]
 
 
 def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: Callable[..., Prepared]) -> None:
@@ -189,7 +193,9 @@ def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: C
     assert found.numbers["output_tokens"] == pytest.approx(server.tokens - before)
     assert found.numbers["output_tokens"] == pytest.approx(50)
     assert len(found.lists["gap_us"]) == 5 * 3
-    assert any("tokens on average" in note for note in prepared.notes)
+    assert found.numbers["requests"] == 5
+    assert prepared.measured is not None
+    assert prepared.measured()["tokens_per_chunk"] == pytest.approx(10 / 4), "of the load, and not of the meeting"
 
 
 def test_counts_that_come_with_every_chunk_are_taken_as_they_are(
@@ -207,10 +213,14 @@ def test_counts_that_come_with_every_chunk_are_taken_as_they_are(
     assert found.numbers["output_tokens"] >= 2 * 4
 
 
-def test_answers_that_end_early_are_counted(server: FakeServer, begin: Callable[..., Prepared]) -> None:
-    server.answer = lambda talk: talk.whole(min(2, talk.asked))
+@pytest.mark.parametrize(("tokens", "name"), [(2, "short_requests"), (20, "long_requests")])
+def test_answers_of_another_length_are_counted(
+    server: FakeServer, begin: Callable[..., Prepared], tokens: int, name: str
+) -> None:
+    server.answer = lambda talk: talk.whole(tokens)
     found = Sums(begin(output_tokens=16)).until(3)
-    assert found.numbers["short_requests"] == found.numbers["requests"]
+    assert found.numbers[name] == found.numbers["requests"]
+    assert found.numbers["answer_tokens"] == tokens * found.numbers["requests"]
 
 
 def test_reasoning_is_told_to_the_server_and_its_tokens_count(

@@ -23,17 +23,26 @@ if TYPE_CHECKING:
 
 @dataclass
 class Arrivals:
-    """What came within a while; ``requests`` are those that ended in it."""
+    """What came within a while.
+
+    ``requests`` are those that ended in it, with ``answer_tokens`` in all; of them some were shorter or longer than
+    asked for, or without the server's own count. ``silence_us``: how long streams were silent that were so for far
+    longer than usual.
+    """
 
     output_tokens: float = 0.0
     input_tokens: float | None = None
     requests: int = 0
     short_requests: int = 0
+    long_requests: int = 0
+    uncounted_requests: int = 0
+    answer_tokens: float = 0.0
     errors: int = 0
     first_token_us: list[float] = field(default_factory=list)
     gap_us: list[float] = field(default_factory=list)
     request_us: list[float] = field(default_factory=list)
     tpot_us: list[float] = field(default_factory=list)
+    silence_us: list[float] = field(default_factory=list)
 
     def extras(self) -> StageExtras:
         """Return it as what a call reports; input tokens are left out where the server does not count them."""
@@ -41,19 +50,25 @@ class Arrivals:
             "output_tokens": self.output_tokens,
             "requests": float(self.requests),
             "short_requests": float(self.short_requests),
+            "long_requests": float(self.long_requests),
+            "uncounted_requests": float(self.uncounted_requests),
+            "answer_tokens": self.answer_tokens,
             "errors": float(self.errors),
             "first_token_us": self.first_token_us,
             "gap_us": self.gap_us,
             "request_us": self.request_us,
             "tpot_us": self.tpot_us,
+            "silence_us": self.silence_us,
         }
         return told if self.input_tokens is None else {**told, "input_tokens": self.input_tokens}
 
 
 @dataclass
 class Scale:
-    """What answers had so far, by the server's own count."""
+    """What answers had so far, by the server's own count; until one has told, what is expected."""
 
+    expected_per_chunk: float = 1.0
+    expected_input: float | None = None
     chunks: int = 0
     output: int = 0
     prompts: int = 0
@@ -63,12 +78,16 @@ class Scale:
     @property
     def tokens_per_chunk(self) -> float:
         """How many tokens came at once; one, unless told."""
-        return self.output / self.chunks if self.chunks and self.output else 1.0
+        return self.output / self.chunks if self.chunks and self.output else self.expected_per_chunk
 
     @property
     def input_tokens(self) -> float | None:
         """Tokens of a prompt; null where the server does not tell."""
-        return self.input / self.prompts if self.prompts else None
+        return self.input / self.prompts if self.prompts else self.expected_input
+
+    def anew(self) -> Scale:
+        """Return one that expects what this one has seen, and has seen nothing itself."""
+        return Scale(expected_per_chunk=self.tokens_per_chunk, expected_input=self.input_tokens)
 
     def learn(self, chunks: int, usage: Usage | None) -> None:
         """Take in an answer that came to its end."""
@@ -124,6 +143,9 @@ class Answer:
         self._scale.learn(self.chunks, self.usage)
         into.requests += 1
         into.short_requests += self.short
+        into.long_requests += self.usage is not None and self.usage.output > self.asked_tokens
+        into.uncounted_requests += self.usage is None
+        into.answer_tokens += self._counted
         into.request_us.append((stamp_ns - self.begun_ns) / 1e3)
         after_first = self._counted * (self.chunks - 1) / self.chunks if self.chunks else 0.0
         if self._first_ns is not None and after_first > 0:

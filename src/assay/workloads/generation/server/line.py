@@ -59,6 +59,19 @@ class Line:
         self.connection: Connection | None = None
         self._crew = crew
         self._index = index
+        self._asked: _Asked | None = None
+        self._begun_ns = time.perf_counter_ns()
+
+    @property
+    def heard_ns(self) -> int:
+        """When something of an answer came last, or was asked for."""
+        connection = self.connection
+        return self._begun_ns if connection is None else max(self._begun_ns, connection.heard_ns)
+
+    @property
+    def waits_for_first(self) -> bool:
+        """Whether no token of the answer has come that it waits for."""
+        return self._asked is None or not self._asked.chunks
 
     async def run(self) -> None:
         """Ask again and again, until cancelled."""
@@ -78,7 +91,8 @@ class Line:
 
     async def _ask(self, request: bytes, tokens: int) -> None:
         """Ask once, over the connection that is there, or a new one where the server has closed it meanwhile."""
-        asked = _Asked(self._crew, Answer(time.perf_counter_ns(), tokens, self._crew.scale))
+        self._begun_ns = time.perf_counter_ns()
+        asked = self._asked = _Asked(self._crew, Answer(self._begun_ns, tokens, self._crew.scale))
         if self.connection is not None and await self._converse(self.connection, request, asked):
             return
         await self._hang_up()
@@ -135,6 +149,11 @@ class _Asked:
         self._answer = answer
         self._events = Events()
         self._said = b""
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks with text have come."""
+        return self._answer.chunks
 
     def hear(self, pieces: list[Piece]) -> bool:
         """Take in what came; return whether something of an answer was in it, and not signs of life alone.

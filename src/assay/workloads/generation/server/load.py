@@ -21,6 +21,7 @@ from assay.workloads.generation.server import faults
 from assay.workloads.generation.server.arrivals import Arrivals
 from assay.workloads.generation.server.client import tls_context
 from assay.workloads.generation.server.line import Line
+from assay.workloads.generation.server.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 FAILED_SHARE = 0.05
 FAILED_IN_A_ROW = 3
 END_WITHIN_S = 20.0
+LOOK_EVERY_S = 0.02
+"""While streams are waited for that are silent."""
+WATCH_EVERY_S = 1.0
 
 
 def too_many(errors: int, in_a_row: int, ended: int) -> bool:
@@ -61,9 +65,11 @@ class Load:
         self._streams = streams
         self._timeout_s = timeout_s
         self._warm = warm
+        self._pace = Pace(streams)
         self._lines: list[Line] = []
         self._requests = self._errors = self._in_a_row = 0
         self._failure: str | None = None
+        self._was_silent = self._is_told = False
         self._defect: BaseException | None = None
         self._is_steady = self._has_begun = False
         self._news = threading.Event()
@@ -92,6 +98,8 @@ class Load:
         """Wait for a slice to pass; return what arrived within it, and the seconds of a core that the load took.
 
         The first slice begins when it is asked for, each other where the one before it ended: nothing falls between.
+        It is longer where streams are silent for far longer than usual: it ends when they are heard again. One in
+        which the load fails ends there; the failure is raised by the next.
 
         Raises:
             TrialFailed: Too much went wrong.
@@ -100,8 +108,12 @@ class Load:
             self._has_begun = True
             self._drop()
         self._news.wait(slice_s)
-        self._raise_failure()
-        return self._drop()
+        silence_us = self._outwait()
+        if not self._may_be_kept():
+            self._raise_failure()
+        taken, cpu_s = self._drop()
+        taken.silence_us += silence_us
+        return taken, cpu_s
 
     def close(self) -> None:
         """End all streams, their connections and the thread; nothing is left when this returns."""
@@ -140,6 +152,35 @@ class Load:
             if self._close_asked is not None:
                 self._close_asked.set()
 
+    def _outwait(self) -> list[float]:
+        """Wait while streams are silent for far longer than usual, or the load fails; return how long they were, in us.
+
+        Some that are late by turns, one or another at all times, are waited for as long as one may be silent.
+        """
+        since: dict[Line, int] = {}
+        silence_us: list[float] = []
+        until_ns = time.perf_counter_ns() + int((self._timeout_s + 2 * WATCH_EVERY_S) * 1e9)
+        while self._failure is None and self._defect is None and (now_ns := time.perf_counter_ns()) < until_ns:
+            for line, from_ns in list(since.items()):
+                if (heard_ns := line.heard_ns) > from_ns:
+                    silence_us.append((heard_ns - from_ns) / 1e3)
+                    del since[line]
+            heard = [(line, line.heard_ns) for line in self._lines]
+            late = self._pace.late(((now_ns - heard_ns) / 1e9, line.waits_for_first) for line, heard_ns in heard)
+            since = {**dict(heard[index] for index in late), **since}
+            if not since:
+                break
+            self._news.wait(LOOK_EVERY_S)
+        self._was_silent = self._was_silent or bool(since and self._failure)
+        return [*silence_us, *((time.perf_counter_ns() - from_ns) / 1e3 for from_ns in since.values())]
+
+    def _may_be_kept(self) -> bool:
+        """Return whether what came counts: also where the load has failed since, but once, and not where it stalled."""
+        if self._failure is None and self._defect is None:
+            return True
+        told, self._is_told = self._is_told, True
+        return not (told or self._was_silent or self._defect) and self.arrivals.output_tokens > 0
+
     def _raise_failure(self) -> None:
         if self._defect is not None:
             raise self._defect
@@ -148,12 +189,14 @@ class Load:
 
     def _drop(self) -> tuple[Arrivals, float]:
         """Begin a new slice; return what arrived in the last one, and the CPU time it took."""
-        self._news.clear()
+        if self._failure is None:
+            self._news.clear()
         with self.lock:
             fresh = Arrivals(input_tokens=None if self.scale.input_tokens is None else 0.0)
             taken, self.arrivals = self.arrivals, fresh
             self._taken_ns = time.perf_counter_ns()
             spent_ns, self._cpu_taken_ns = self.cpu_ns - self._cpu_taken_ns, self.cpu_ns
+        self._pace.learn(taken)
         return taken, spent_ns / 1e9
 
     def _run(self) -> None:
@@ -183,10 +226,11 @@ class Load:
         """Look for streams on which nothing comes any more."""
         limit_ns = int(self._timeout_s * 1e9)
         while True:
-            await asyncio.sleep(min(1.0, self._timeout_s / 4))
+            await asyncio.sleep(min(WATCH_EVERY_S, self._timeout_s / 4))
             silent_since = time.perf_counter_ns() - limit_ns
             open_ones = [line.connection for line in self._lines if line.connection is not None]
             late = [each for each in open_ones if each.heard_ns < silent_since]
+            self._was_silent = self._was_silent or bool(late)
             if late and len(late) == len(open_ones):
                 self._fail(faults.silent(self._timeout_s))
             for connection in late:

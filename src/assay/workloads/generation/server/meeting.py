@@ -31,11 +31,6 @@ NEAR_ENOUGH = 0.02
 NOTED_FROM = 0.05
 MOST_NAMES = 8
 
-COUNTED = "tokens are the server's own counts (usage)"
-CHUNKS = (
-    "the server does not count its tokens (no usage): output tokens are the chunks that came, which may have several "
-    "each, and how many tokens prompts have is not known"
-)
 BEGINNINGS = f"every prompt begins with {wording.BEGINNING} words of its own, so that none is answered from a cache"
 
 
@@ -147,8 +142,7 @@ class _Meeting:
         """Return what its user should know."""
         endpoint = self.client.endpoint
         open_key = [f"the key in {endpoint.key_variable} travels in the open"] if endpoint.in_the_open else []
-        counted = COUNTED if self.scale.output else CHUNKS
-        return (self._who(), counted, BEGINNINGS, *dict.fromkeys(self.notes), *open_key)
+        return (self._who(), BEGINNINGS, *dict.fromkeys(self.notes), *open_key)
 
     def _who(self) -> str:
         owner = next((model.owner for model in self.listed if model.name == self.generation.model), "")

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.5
 IDLE_S = 0.1
-SEVERAL = 1.02
 SPARE_FILES = 64
 
 
@@ -40,11 +39,12 @@ def served(generation: Generation, seed: int) -> Prepared:
     """Return a server under its load; a call is a slice of it."""
     _enough_files(generation.concurrency)
     met = meet(generation, seed, secrets.token_hex(8))
+    scale = met.scale.anew()
     load = Load(
         met.endpoint,
         generation.concurrency,
         requests(met, generation.output_tokens, generation.concurrency),
-        met.scale,
+        scale,
         timeout_s=generation.request_timeout_s,
         warm=max(1, generation.warmup),
     )
@@ -56,7 +56,7 @@ def served(generation: Generation, seed: int) -> Prepared:
     facts = {
         "client_cpu_share": cpu_s / steady_s,
         "steady_s": steady_s,
-        "tokens_per_chunk": met.scale.tokens_per_chunk,
+        "tokens_per_chunk": scale.tokens_per_chunk,
     }
     return Prepared(
         call=partial(_slice, load),
@@ -64,7 +64,7 @@ def served(generation: Generation, seed: int) -> Prepared:
         close=load.close,
         reports_extras=True,
         waits_itself=True,
-        notes=(*met.notes, *seen(met.scale)),
+        notes=(*met.notes, *cached(scale)),
     )
 
 
@@ -81,17 +81,11 @@ def requests(met: Met, output_tokens: int, streams: int) -> Callable[[int, int],
     return make
 
 
-def seen(scale: Scale) -> tuple[str, ...]:
-    """Return what the answers before the first slice showed, as far as its user should know it."""
-    notes = []
-    if not 1 / SEVERAL <= scale.tokens_per_chunk <= SEVERAL:
-        notes.append(
-            f"a chunk has {scale.tokens_per_chunk:.2f} tokens on average: it counts for so many when it comes, an "
-            "answer is set right by the server's count at its end, and gaps are between chunks"
-        )
-    if scale.cached and scale.input:
-        notes.append(f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache")
-    return tuple(notes)
+def cached(scale: Scale) -> tuple[str, ...]:
+    """Return how much of the prompts before the first slice a server did not have to read."""
+    if not scale.cached or not scale.input:
+        return ()
+    return (f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache",)
 
 
 def _slice(load: Load) -> StageExtras:
