@@ -64,6 +64,8 @@ class World:
         silent: GPUs that do not say their power.
         busy: The share of a decoding call in which kernels run.
         after: A call takes so many times as long after the profiler has looked at one.
+        answers: Of a server: what a call says of them, beside or instead of what it says else.
+        uncounted: Whether nobody counts the tokens of prompts.
         host_w: Of the processors; null: they have no counters.
     """
 
@@ -81,6 +83,8 @@ class World:
     origin: Origin = "real"
     notes: tuple[str, ...] = ()
     errors: float = 0.0
+    answers: dict[str, float] = field(default_factory=dict)
+    uncounted: bool = False
     takes_s: float = 60.0
     seed: int = 0
     kept: dict[str, Samples] = field(default_factory=dict)
@@ -144,7 +148,8 @@ class World:
         self, trial: Trial, told: Generation, place: tuple[int, int], start_ns: int, level: float
     ) -> tuple[Stage, list[Series]]:
         """Return one window: as many calls as fill it, each of the same length."""
-        call_s, power_w, extras = truth(told, self.errors)
+        call_s, power_w, extras = truth(told, self.errors, self.answers)
+        extras = {name: values for name, values in extras.items() if not (self.uncounted and name == "input_tokens")}
         calls = max(1, int(np.ceil((trial.method.stage_s or 1.0) / call_s)))
         window_s = calls * call_s
         end_ns = start_ns + round(window_s * S)
@@ -202,7 +207,9 @@ class World:
         )  # fmt: skip
 
 
-def truth(told: Generation, errors: float = 0.0) -> tuple[float, float, dict[str, list[float]]]:
+def truth(
+    told: Generation, errors: float = 0.0, answers: dict[str, float] | None = None
+) -> tuple[float, float, dict[str, list[float]]]:
     """Return how long a call takes in s, the power meanwhile in W, and what it reports."""
     step_s, steps = STEP_S[told.mode], told.output_tokens - 1
     read_s = told.batch * told.input_tokens * PREFILL_TOKEN_S
@@ -219,8 +226,9 @@ def truth(told: Generation, errors: float = 0.0) -> tuple[float, float, dict[str
         return steps * step_s, DECODE_W, {"gap_us": gaps, "output_tokens": [float(told.batch * steps)]}
     if told.phase == "served":
         many = {name: [told.concurrency * value for value in values] for name, values in {**read, **counts}.items()}
-        client = {"tpot_us": [gaps[0] / 2], "client_cpu_s": [0.9 * whole_s], "short_requests": [errors]}
+        client = {"tpot_us": [gaps[0] / 2], "client_cpu_s": [0.9 * whole_s]}
         many |= {"first_token_us": read["first_token_us"], "gap_us": gaps, "errors": [errors], **client}
+        many |= {name: [value] for name, value in (answers or {}).items()}
         return whole_s, mixed_w, many
     return whole_s, mixed_w, {**read, **counts, "gap_us": gaps}
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assay.core.page import Text
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.result import NOT_ASKED, study_of
 from assay.experiments.energy.rows import FIGURES, EnergyResult, EnergyRow
+from assay.experiments.energy.words import sentence
 from tests.experiments.energy.metered_world import (
     DECODE_W,
     IDLE_W,
@@ -49,6 +51,12 @@ def why(row: EnergyRow, name: str) -> str:
 def single(there: Machine, wanted: EnergyOptions, world: World) -> EnergyRow:
     (row,) = result_of(there, wanted, world.measured(wanted)).rows
     return row
+
+
+def texts_of(there: Machine, wanted: EnergyOptions, world: World) -> list[Text]:
+    records = world.measured(wanted)
+    page = EXPERIMENT.page(there, wanted, EXPERIMENT.analyse(there, wanted, records), records)
+    return [each for section in page.sections for each in section.elements if isinstance(each, Text)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
@@ -185,7 +193,9 @@ def test_a_server_is_not_taken_apart_and_its_errors_are_counted() -> None:
     there = gpus(2)
     wanted = options(there, config(backend={**SERVER, "device_ids": [1]}, concurrency=[4, 1]))
     assert (wanted.devices, wanted.metered) == (("cpu:0",), ("cuda:1",))
-    result = result_of(there, wanted, World(there, between=0.0, errors=2.0).measured(wanted))
+    result = result_of(
+        there, wanted, World(there, between=0.0, errors=2.0, answers={"short_requests": 0.05}).measured(wanted)
+    )
     assert [row.cell.name for row in result.rows] == [
         "server, 1 at once, 100 in, 51 out", "server, 4 at once, 100 in, 51 out",
     ]  # fmt: skip
@@ -199,6 +209,62 @@ def test_a_server_is_not_taken_apart_and_its_errors_are_counted() -> None:
     assert value(row, "tpot_ms") == pytest.approx(10.0)
     for words in ("requests failed", "answers ended before the 51 tokens asked for", "client-bound: reading"):
         assert any(words in note for note in row.notes)
+
+
+def test_requests_of_another_length_than_asked_for_are_not_told_as_those() -> None:
+    there = gpus(1)
+    backend = {**SERVER, "device_ids": [0]}
+    wanted = options(there, config(backend=backend, metrics={"carbon_g_per_kwh": 400}, concurrency=4))
+    short = {"short_requests": 4.0, "answer_tokens": 4 * 7.0, "output_tokens": 4 * 7.0}
+    row = single(there, wanted, World(there, answers=short))
+    assert row.partial
+    reason = "answers had 7.0 tokens on average, not 51"
+    for name in ("j_per_request", "wh_per_1000_requests", "carbon_g_per_1000_requests", "requests_per_s"):
+        assert why(row, name) == reason
+    assert value(row, "j_per_output_token") > 0
+    assert row.gpus[0].energy_j_per_request is None
+    assert any("answers ended before the 51 tokens asked for" in note for note in row.notes)
+    said = [text for text in texts_of(there, wanted, World(there, answers=short)) if reason in text.text]
+    assert [text.tone for text in said] == ["unsure"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"output_tokens": 51.0}, "tokens are the server's own counts"),
+        ({"output_tokens": 8 * 51.0}, "a chunk has 8 tokens on average"),
+        ({"uncounted_requests": 1.0}, "those of prompts are as it counted them before the load"),
+        ({"uncounted_requests": 0.25}, "1 of 4 answers came without the server's count"),
+        ({"long_requests": 1.0}, "answers went on beyond the 51 tokens asked for"),
+        (
+            {"silence_us": 3e6},
+            "the server stalled: 4 times a stream was silent for far longer than usual, for up to 3 s",
+        ),
+    ],
+)
+def test_what_a_servers_answers_were_like_is_told_from_the_load(answers: dict[str, float], words: str) -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}, repeats=1, window_s=4.0, precision=0.5))
+    row = single(there, wanted, World(there, answers=answers))
+    assert [note for note in row.notes if words in note]
+    assert ("tokens are the server's own counts (usage)" in row.notes) is ("uncounted_requests" not in answers)
+
+
+def test_a_reason_that_asks_keeps_its_mark_and_others_end_with_one_full_stop() -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
+    records = World(there, fails=lambda told: "It has huge. Did you mean huge?").measured(wanted)
+    said = EXPERIMENT.analyse(there, wanted, records).headline
+    assert said == "Nothing could be measured: It has huge. Did you mean huge?"
+    assert [sentence(words) for words in ("it broke", "It broke.")] == ["it broke.", "It broke."]
+
+
+def test_prompts_that_nobody_counted_are_not_none() -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
+    row = single(there, wanted, World(there, uncounted=True))
+    assert why(row, "j_per_total_token") == "how many tokens prompts have is not known"
+    assert "input_tokens" not in row.tokens
 
 
 def test_times_alone_are_told_where_no_energy_is_asked_for_or_none_can_be_read() -> None:

@@ -125,7 +125,7 @@ def remarks(points: Sequence[Point], of: Of) -> list[tuple[str, Tone]]:
         found.append((text, "unsure"))
     partial = [named(point, points) for point in points if point.partial]
     if partial:
-        found.append((f"Partial, some of its processes or phases are missing: {'; '.join(partial)}.", "unsure"))
+        found.append((f"Partial, some of its processes, phases or tokens are missing: {'; '.join(partial)}.", "unsure"))
     lacking = [point for point in points if point.joules is None or point.rate is None]
     if lacking and len(lacking) < len(points):
         why = next((f": {point.why}" for point in lacking if point.why), "")

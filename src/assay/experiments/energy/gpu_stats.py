@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assay.experiments.energy.answers import other_length
 from assay.experiments.energy.figures import over_processes
 from assay.experiments.energy.rows import GpuStats
 from assay.stats.metered import Draw
@@ -12,16 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.core.results import GpuSeen
+    from assay.experiments.energy.seen import CellSeen
     from assay.experiments.energy.stages import Seen
     from assay.machine.model import Gpu
 
     Looks = Sequence[tuple[Seen, GpuSeen]]
 
 
-def gpu_stats(windows: Sequence[Seen], gpus: Sequence[Gpu]) -> tuple[GpuStats, ...]:
-    """Return what each GPU did in some windows; nothing where nobody watched."""
-    watched = [seen for seen in windows if seen.stage.meanwhile is not None]
-    return tuple(_one(gpu, watched) for gpu in gpus) if watched else ()
+def gpu_stats(cell: CellSeen, gpus: Sequence[Gpu]) -> tuple[GpuStats, ...]:
+    """Return what each GPU did while whole requests ran; nothing where nobody watched."""
+    watched = [seen for seen in cell.whole if seen.stage.meanwhile is not None]
+    found = tuple(_one(gpu, watched) for gpu in gpus) if watched else ()
+    if other_length(cell) is None:
+        return found
+    return tuple(each.model_copy(update={"energy_j_per_request": None}) for each in found)
 
 
 def peak_power_w(windows: Sequence[Seen]) -> float | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.units import significant
 from assay.experiments.energy.rows import HEADLINE
-from assay.experiments.energy.words import HOST_BOUND, half_width
+from assay.experiments.energy.words import HOST_BOUND, half_width, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +23,11 @@ def headline(result: EnergyResult) -> str:
     """Return the answer."""
     if not result.rows:
         why = next(iter(result.left_out.values()), "")
-        return f"{NOTHING}: {why.rstrip('.')}." if why else f"{NOTHING}."
+        return sentence(f"{NOTHING}: {why}") if why else f"{NOTHING}."
     shown = ends_of(result.rows)
     told = [(row, energy) for row in shown if (energy := energy_of(row)) is not None]
     where = f"{result.model} on {result.gpu}" if result.gpu else result.model
-    first = f"{where}: {_energy(told) if told else _speed(shown)}."
+    first = sentence(f"{where}: {_energy(told) if told else _speed(shown)}")
     parts = [first, _waiting(result.rows), _left_out(result), _fake(result.rows)]
     return " ".join(part for part in parts if part)
 

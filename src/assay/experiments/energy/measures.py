@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.experiments.energy.answers import PROMPTS, other_length
 from assay.experiments.energy.latencies import LATENCIES
 from assay.experiments.energy.seen import NOT_APART
 from assay.stats.metered import Draw
@@ -66,6 +67,18 @@ def _per_second(phase: Phase, name: str) -> Callable[[CellSeen], Draws]:
         return found or "no token came"
 
     return draws
+
+
+def _per_request(draws: Callable[[CellSeen], Draws]) -> Callable[[CellSeen], Draws]:
+    """Return a figure of whole requests, which is told only where they were what was asked for."""
+    return lambda seen: other_length(seen) or draws(seen)
+
+
+def _in_or_out(seen: CellSeen) -> Draws:
+    """Return the joules of a token read or made; those read are not always known."""
+    if seen.whole and not any(len(each.samples("input_tokens")) for each in seen.whole):
+        return PROMPTS
+    return _per_joule("whole", _over("input_tokens", "output_tokens"))(seen)
 
 
 def _over(*names: str, scale: float = 1.0) -> Callable[[Seen, float], float | None]:
@@ -194,14 +207,14 @@ FIGURE: dict[str, Callable[[CellSeen], Draws]] = {
     "decode_j_per_token": _per_joule("decode", _over("output_tokens")),
     "prefill_j_per_token": _per_joule("prefill", _over("input_tokens")),
     "j_per_output_token": _per_joule("whole", _over("output_tokens")),
-    "j_per_total_token": _per_joule("whole", _over("input_tokens", "output_tokens")),
-    "j_per_request": _per_joule("whole", _over("requests")),
-    "wh_per_1000_requests": _per_joule("whole", _over("requests", scale=1000 / J_PER_WH)),
+    "j_per_total_token": _in_or_out,
+    "j_per_request": _per_request(_per_joule("whole", _over("requests"))),
+    "wh_per_1000_requests": _per_request(_per_joule("whole", _over("requests", scale=1000 / J_PER_WH))),
     "carbon_g_per_1000_requests": _carbon,
     "decode_tokens_per_s": _per_second("decode", "output_tokens"),
     "prefill_tokens_per_s": _per_second("prefill", "input_tokens"),
     "output_tokens_per_s": _per_second("whole", "output_tokens"),
-    "requests_per_s": _per_second("whole", "requests"),
+    "requests_per_s": _per_request(_per_second("whole", "requests")),
     **LATENCIES,
     "tokens_per_s_per_w": _per_joule("whole", lambda seen, joules: seen.count("output_tokens") / joules),
     "power_w": _per_joule("whole", lambda seen, joules: joules / seen.window_s),

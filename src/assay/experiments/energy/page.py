@@ -10,6 +10,7 @@ from assay.core.units import format_span
 from assay.experiments.energy import drawn, gpu_tables, tables
 from assay.experiments.energy.headline import NOTHING
 from assay.experiments.energy.step import blocks_of
+from assay.experiments.energy.words import sentence
 from assay.experiments.notes import notes_table
 from assay.experiments.trouble import trouble
 from assay.experiments.watched import watched_table
@@ -67,7 +68,7 @@ def _without_energy(study: Study) -> list[Element]:
     if not rows or any(row.figures.get("j_per_output_token") for row in rows):
         return []
     why = next((row.why_not[name] for row in rows for name in ("j_per_output_token",) if name in row.why_not), None)
-    return [Text(text=f"Energy is not told: {(why or 'no counter to read').rstrip('.')}.", tone="unsure")]
+    return [Text(text=sentence(f"Energy is not told: {why or 'no counter to read'}"), tone="unsure")]
 
 
 def _grounds(options: EnergyOptions, study: Study, records: Records) -> tuple[Element, ...]:
@@ -75,7 +76,7 @@ def _grounds(options: EnergyOptions, study: Study, records: Records) -> tuple[El
     return (
         *_windows(study),
         *drawn.over_time(study, records),
-        *(Text(text=f"{note[:1].upper()}{note[1:].rstrip('.')}.", tone="unsure") for note in options.notes),
+        *(Text(text=sentence(f"{note[:1].upper()}{note[1:]}"), tone="unsure") for note in options.notes),
         *watched_table(records, labels),
         *notes_table(records, labels),
         *_ended(study),

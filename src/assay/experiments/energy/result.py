@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate
+from assay.experiments.energy.answers import other_length
 from assay.experiments.energy.figures import figures_of
 from assay.experiments.energy.gpu_stats import gpu_stats, peak_power_w
 from assay.experiments.energy.phases import cells_of
@@ -100,9 +101,9 @@ def _row(
         cell=seen.cell,
         figures={name: each if isinstance(each, Estimate) else None for name, each in told.items()},
         why_not={name: each for name, each in told.items() if isinstance(each, str)},
-        gpus=gpu_stats(seen.whole, gpus),
+        gpus=gpu_stats(seen, gpus),
         peak_power_w=peak_power_w(seen.whole),
-        tokens={name: round(sum(each.count(name) for each in seen.whole)) for name in COUNTED} if seen.whole else {},
+        tokens=_counted(seen.whole),
         energy_j=_total(seen.whole),
         measured_s=sum(each.window_s for each in seen.whole) if seen.whole else None,
         placement=placement,
@@ -114,6 +115,12 @@ def _row(
 
 
 def _total(windows: Sequence[Seen]) -> Estimate | None:
+def _counted(windows: Sequence[Seen]) -> dict[str, int]:
+    """Return what was counted in windows; what nobody counted is not there."""
+    told = [name for name in COUNTED if any(len(each.samples(name)) for each in windows)]
+    return {name: round(sum(each.count(name) for each in windows)) for name in told}
+
+
     """Return the energy of windows together; null where one of them does not tell its own."""
     energies = [each.stage.energy for each in windows if each.stage.energy is not None]
     if not energies or len(energies) < len(windows):
@@ -132,7 +139,9 @@ def _total(windows: Sequence[Seen]) -> Estimate | None:
 
 
 def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]) -> bool:
-    """Return whether some process or phase is missing, or was cut short."""
+    """Return whether some process or phase is missing, or was cut short, or requests were not those asked for."""
+    if other_length(seen) is not None:
+        return True
     wanted = {place.phase: times for place, times in expected.items() if place.cell == seen.cell}
     if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in wanted.items()):
         return True

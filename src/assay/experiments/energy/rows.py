@@ -88,7 +88,7 @@ class EnergyRow(Value):
     measured_s: float | None = Field(default=None, description="How long that was, all processes together.")
     placement: dict[str, str] | None = None
     notes: tuple[str, ...] = Field(default=(), description="Said in words: host-bound, unbalanced, cut short.")
-    partial: bool = Field(default=False, description="Some of its processes or phases are missing.")
+    partial: bool = Field(default=False, description="Some of its processes, phases or tokens are missing.")
     records: tuple[str, ...] = ()
     origin: Origin = "real"
 

@@ -61,7 +61,7 @@ NOTE = (
 )
 REQUESTS_NOTE = "Phases over whole: prefill and decode, measured apart."
 POWER_NOTE = "All GPUs together, while whole requests run. Idle: with the model in place and nothing to do."
-GRAVE = ("host-bound", "cut short", "left out", "failed", "apart take", "unbalanced", "do not make its tokens")
+GRAVE = ("-bound", "stalled", "cut short", "left out", "failed", "apart take", "unbalanced", "do not make its tokens")
 """What tells a warning from a remark."""
 HOST_NOTE = "Energy of the host is that of its processors and their memory, whoever used them meanwhile."
 
@@ -119,7 +119,7 @@ def _figures(title: str, rows: Sequence[EnergyRow], figures: dict[str, str], not
     told = {name: words for name, words in figures.items() if any(row.figures.get(name) for row in rows)}
     if not told:
         return []
-    partly = "Marked: not all of its processes or phases." if any(row.partial for row in rows) else ""
+    partly = "Marked: not all of its processes, phases or tokens." if any(row.partial for row in rows) else ""
     return [
         Table(
             title=f"{title}{in_common(rows)}",

@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from assay.core.units import significant
+from assay.experiments.energy import answers
 from assay.experiments.energy.rows import FIGURES
 from assay.experiments.notes import grouped
 
@@ -49,7 +50,7 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
             [
                 *_cut_short(seen, gathered),
                 *_errors(seen),
-                *_short(seen),
+                *answers.notes(seen),
                 *_client_bound(seen),
                 *_host_bound(seen, figures),
                 *_still_traced(windows),
@@ -84,15 +85,6 @@ def _errors(seen: CellSeen) -> list[str]:
     return [f"{failed:.0f} request{'' if failed == 1 else 's'} failed, beside {answered:.0f} that were answered"]
 
 
-def _short(seen: CellSeen) -> list[str]:
-    """Say how many answers of a server had fewer tokens than were asked for."""
-    short = sum(each.count("short_requests") for each in seen.whole)
-    if not short:
-        return []
-    answered = sum(each.count("requests") for each in seen.whole)
-    return [f"{short:.0f} of {answered:.0f} answers ended before the {seen.cell.output_tokens} tokens asked for"]
-
-
 def _client_bound(seen: CellSeen) -> list[str]:
     """Say that a server's client was too busy reading answers to time them well."""
     share = max((each.count("client_cpu_s") / each.window_s for each in seen.whole), default=0.0)
@@ -123,6 +115,12 @@ def _apart(figures: Mapping[str, Told]) -> list[str]:
     if share.high >= 1 - PHASES_WITHIN and share.low <= 1 + PHASES_WITHIN:
         return []
     return [f"prefill and decode apart take {100 * share.value:.0f} % of the energy of whole requests"]
+
+
+def sentence(text: str) -> str:
+    """Return words with one mark at their end: a full stop, unless they ask or call."""
+    said = text.rstrip(".")
+    return said if said.endswith(("?", "!")) else f"{said}."
 
 
 def half_width(estimate: Estimate) -> str:
