@@ -165,7 +165,7 @@ def test_a_tiny_model_is_measured_phase_by_phase_and_its_joules_are_those_of_the
 ) -> None:
     fake = drawing(make_fake_nvml, 1)
     (workplace / "tiny.yaml").write_text(TINY)
-    ran = assay("energy", "run", "tiny.yaml", "--json", HF_HUB_OFFLINE="1", **fake.env())
+    ran = assay("energy", "run", "tiny.yaml", "--json", **fake.env())
     assert ran.code == 0, ran.err
     found = energy_of(workplace)
     assert [row["cell"]["batch"] for row in found["rows"]] == [1, 2]

@@ -89,7 +89,7 @@ class World:
     seed: int = 0
     kept: dict[str, Samples] = field(default_factory=dict)
 
-    def measured(self, wanted: EnergyOptions, *, at_most: int = 5) -> Remembered:
+    def measured(self, wanted: EnergyOptions, *, at_most: int = 15) -> Remembered:
         """Walk the loop to its end, as the runner does."""
         chance, records = np.random.default_rng(self.seed), list[Record]()
         while isinstance(step := walk(wanted, Remembered(records, self.kept)).next, Block):
@@ -109,7 +109,7 @@ class World:
             facts = []
             for number, subject in enumerate(trial.roles[0].subjects):
                 told = Generation.of(subject.params)
-                if self.lost is not None and restart == 1 and number >= self.lost:
+                if self.lost is not None and before == 1 and number >= self.lost:
                     reason = "GPU 0 cannot be reached: it fell off the bus"
                 if reason is not None:
                     facts.append(SubjectFacts(subject=number, left_out="its turn never came", reached=False))

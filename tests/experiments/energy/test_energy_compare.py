@@ -51,7 +51,18 @@ def test_a_point_is_dominated_only_where_another_is_better_in_both_beyond_the_in
     assert states([point(100, 1.0), point(120, 1.2, batch=2)]) == ["front", "front"]
     assert states([point(100, 1.0), point(101, 0.8, batch=2)]) == ["unsure", "front"]
     assert states([point(100, 1.0), point(101, 0.99, batch=2)]) == ["unsure", "unsure"]
-    assert states([point(100, 1.0, width=None), point(200, 0.1, batch=2)]) == ["unsure", "unsure"]
+
+
+def test_without_an_interval_a_difference_counts_only_beyond_a_factor_of_two() -> None:
+    bare = point(100, 1.0, width=None)
+    assert states([bare, point(2000, 0.1, batch=2, width=None)]) == ["dominated", "front"]
+    assert states([bare, point(2000, 0.1, batch=2)]) == ["dominated", "front"]
+    assert states([bare, point(200, 0.1, batch=2)]) == ["unsure", "front"], "its interval begins below twice"
+    assert states([bare, point(150, 0.7, batch=2, width=None)]) == ["unsure", "unsure"]
+    assert states([bare, point(2000, 10.0, batch=2, width=None)]) == ["front", "front"]
+    told = page([bare, point(200, 0.1, batch=2)], "decode", "batch").as_json()
+    assert "1 of 2 have a number with no interval: more repeats would give one." in str(told)
+    assert "no interval" not in str(page([point(100, 1.0)], "decode", "batch").as_json())
 
 
 def test_the_same_setting_measured_twice_does_not_compete_with_itself() -> None:
@@ -217,6 +228,12 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
     table.write_text("config_model,any_gpu_active\nA,True\n")
     with pytest.raises(BadInput, match="row 1 names no cell"):
         read([table])
+    table.write_text("item,price\ntea,3\n")
+    with pytest.raises(BadInput, match=r"none of its columns .* so nothing of it can be compared\.$"):
+        read([table])
+    score = put(tmp_path / "run", every()) / "ai_energy_score.csv"
+    with pytest.raises(BadInput, match=r"is a table of scores \(ai_energy_score\)"):
+        read([score])
     with pytest.raises(BadInput, match=r"ends in \.html"):
         CliRunner().invoke(command, [str(other), "-o", "x.pdf"], catch_exceptions=False)
 

@@ -150,7 +150,7 @@ def test_a_gpu_lost_midway_leaves_what_was_measured_marked() -> None:
     there = gpus(1)
     wanted = options(there, config(batch_sizes=[1, 8, 32]))
     records = World(there, lost=4).measured(wanted)
-    assert [record.status for record in records] == ["failed"]
+    assert [record.status for record in records] == ["ok", "failed"]
     result = result_of(there, wanted, records)
     assert [row.partial for row in result.rows] == [True] * 3
     first, *others = result.rows

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 SERVER = {"type": "openai", "model": "some/model", "endpoint": "http://127.0.0.1:8000/v1"}
 
 
+FIRST = ["process-1", "process-2", "process-3"]
+
+
+def longer(number: int) -> list[str]:
+    return [f"longer-{number}-{name}" for name in FIRST]
+
+
 def first(wanted: EnergyOptions) -> Block:
     step = walk(wanted, Remembered([], {})).next
     assert isinstance(step, Block)
@@ -51,7 +58,8 @@ def test_one_process_measures_every_phase_of_every_cell_with_what_needs_most_mem
     there = gpus(1)
     block = first(options(there, config(modes=["graphs", "eager"], batch_sizes=[32, 1], repeats=4)))
     (trial,) = block.trials
-    assert (trial.restarts, trial.method.stage_s, trial.method.warmup_runs) == (4, UNKNOWN_S, 1)
+    assert (trial.restarts, trial.method.stage_s, trial.method.warmup_runs) == (1, UNKNOWN_S, 1)
+    assert block.why.startswith("process 1 of 4, 4 cells in 13 stages")
     assert [(each.mode, each.batch, each.phase) for each in told(block)] == [
         ("eager", 1, "idle"),
         *(
@@ -142,7 +150,7 @@ def test_what_is_known_well_enough_ends_it() -> None:
     there = gpus(1)
     wanted = options(there, config())
     records = World(there).measured(wanted)
-    assert [record.block for record in records] == ["stages"]
+    assert [record.block for record in records] == FIRST
     step = walk(wanted, records).next
     assert isinstance(step, Done)
     assert "known to ±3 %" in step.why
@@ -153,8 +161,8 @@ def test_windows_that_a_sensor_refuses_as_too_short_are_measured_for_longer_and_
     wanted = options(there, config(batch_sizes=[1, 8], window_s=0.5, precision=0.05))
     world = World(there, refused=lambda window_s: window_s < 0.9)
     records = world.measured(wanted)
-    assert [record.block for record in records] == ["stages", "longer-1"]
-    again = walk(wanted, Remembered(list(records)[:1], world.kept)).next
+    assert [record.block for record in records] == [*FIRST, *longer(1)]
+    again = walk(wanted, Remembered(list(records)[:3], world.kept)).next
     assert isinstance(again, Block)
     assert [each.phase for each in told(again)] == ["idle", "prefill", "prefill"], "calls of the others are longer"
     assert again.trials[0].method.stage_s == 1.0
@@ -166,7 +174,7 @@ def test_wide_intervals_are_measured_twice_and_four_times_as_long_and_all_window
     there = gpus(1)
     wanted = options(there, config())
     records = World(there, sensor=lambda window_s: 0.4 / window_s).measured(wanted)
-    assert [record.block for record in records] == ["stages", "longer-1", "longer-2"]
+    assert [record.block for record in records] == [*FIRST, *longer(1), *longer(2)]
     row = study_of(there, wanted, records).result.rows[0]
     found = row.figures["decode_j_per_token"]
     assert found is not None
@@ -192,27 +200,29 @@ def test_no_block_begins_that_the_budget_has_no_room_for() -> None:
     there = gpus(1)
     world = World(there, sensor=lambda window_s: 0.4 / window_s, takes_s=100.0)
     free = options(there, config())
-    spent_s = taken_s(list(world.measured(free))[:1])
-    assert spent_s == 100.0
-    bound = options(there, config(), budget_s=130.0)
-    records = world.measured(bound)
-    assert [record.block for record in records] == ["stages"]
-    step = walk(bound, records).next
-    assert isinstance(step, Done)
-    assert "the budget of 130 s leaves no room" in step.why
-    assert (first(bound).left_s or 0) <= 130.0 < (first(free).left_s or 0)
-    assert first(bound).trials[0].method.duration_s <= 130.0
+    spent_s = taken_s(list(world.measured(free))[:3])
+    assert spent_s == 300.0
+    for budget_s, blocks, words in ((330.0, FIRST, "to measure"), (230.0, FIRST[:2], "for process 3")):
+        bound = options(there, config(), budget_s=budget_s)
+        records = world.measured(bound)
+        assert [record.block for record in records] == blocks
+        step = walk(bound, records).next
+        assert isinstance(step, Done)
+        assert f"the budget of {budget_s:g} s leaves no room {words}" in step.why
+        assert (first(bound).left_s or 0) <= budget_s < (first(free).left_s or 0)
+        assert first(bound).trials[0].method.duration_s <= budget_s / 3
+        assert all(row.partial == (len(blocks) < 3) for row in study_of(there, bound, records).result.rows)
 
 
 def test_nothing_is_measured_for_longer_without_joules_or_after_a_failure() -> None:
     there = gpus(1)
-    for world, wanted in (
-        (World(there, watched=False), options(there, config(metrics={"enabled": False}))),
-        (World(there, sensor=lambda _: 0.4, lost=2), options(there, config())),
-        (World(there, sensor=lambda _: 0.4), options(there, config(), longer=False)),
-        (World(there, silent=frozenset({0})), options(there, config())),
+    for world, wanted, blocks in (
+        (World(there, watched=False), options(there, config(metrics={"enabled": False})), FIRST),
+        (World(there, sensor=lambda _: 0.4, lost=2), options(there, config()), FIRST[:2]),
+        (World(there, sensor=lambda _: 0.4), options(there, config(), longer=False), FIRST),
+        (World(there, silent=frozenset({0})), options(there, config()), FIRST),
     ):
-        assert [record.block for record in world.measured(wanted)] == ["stages"]
+        assert [record.block for record in world.measured(wanted)] == blocks
 
 
 def test_one_output_token_has_nothing_to_decode_and_its_requests_stand_for_it() -> None:

@@ -122,7 +122,7 @@ def _facts(machine: Machine, options: EnergyOptions, study: Study) -> tuple[tupl
         ("model", f"{backend.model}{f' ({backend.revision})' if backend.revision else ''}"),
         ("backend", f"{backend.type} on {where}"),
         ("metered", metered if options.monitored else "nothing: metrics.enabled is false"),
-        ("processes", f"{options.restarts} of each block"),
+        ("processes", f"{options.restarts}, and as many of what was measured for longer"),
         ("window", f"{format_span(options.stage_s)} at least ({options.stage_why})"),
         ("precision", f"±{100 * options.config.scenario.precision:.3g} %"),
         ("seed", str(options.seed)),

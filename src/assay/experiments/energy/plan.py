@@ -1,8 +1,10 @@
-"""The blocks of the experiment: everything once in each process, then what is not known well enough, for longer.
+"""The blocks of the experiment: everything in each of some processes, then what is not known well enough, for longer.
 
-stages      every phase of every cell, one after another, in each of some fresh processes
-longer-1    phases whose joules are not known well enough, twice as long, in as many fresh processes
-longer-2    the same, four times as long
+process-1, -2, …           every phase of every cell, one after another, in a fresh process
+longer-1-process-1, …      phases whose joules are not known well enough, twice as long, in as many fresh processes
+longer-2-process-1, …      the same, four times as long
+
+Each process is a block of its own, so that a run that is stopped has lost no more than the one that ran.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.plan import Block, Method, Role, Trial
-from assay.experiments.energy.phases import IDLE, places_of, subjects_of
+from assay.experiments.energy.phases import places_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +24,8 @@ if TYPE_CHECKING:
     from assay.experiments.energy.phases import Place
 
 ROLE = "model"
-STAGES = "stages"
-LONGER = (2, 4)
-"""How many times as long each of the further blocks measures."""
+TIMES = (1, 2, 4)
+"""How many times as long each round measures."""
 
 START_S = 60.0
 """Until a process has imported what it needs and loaded a model, at the most."""
@@ -41,10 +42,12 @@ LEAST_S = 5.0
 
 @dataclass(frozen=True)
 class Planned:
-    """A block of one trial, and what each of its subjects is."""
+    """A block of one trial in one process: of which round, the how manieth, and what each of its subjects is."""
 
     block: Block
     places: tuple[Place, ...]
+    round: int
+    number: int
 
     @property
     def trial(self) -> Trial:
@@ -52,29 +55,35 @@ class Planned:
         return self.block.trials[0]
 
 
-def first(options: EnergyOptions) -> Planned:
-    """Return the block that measures everything."""
-    places = places_of(options.config)
-    cells = len({place.cell for place in places}) - 1
-    processes = f"{options.restarts} process{'' if options.restarts == 1 else 'es'}"
-    said = f"{cells} cell{'' if cells == 1 else 's'} in {len(places)} stages of {options.stage_s:g} s, {processes}"
-    left_s = process_s(options, places, options.stage_s) * options.restarts + BESIDE_S
+def everything(options: EnergyOptions) -> tuple[Place, ...]:
+    """Return what the first round measures."""
+    return places_of(options.config)
+
+
+def process(
+    options: EnergyOptions, round_: int, number: int, places: tuple[Place, ...], why: str, *, spent_s: float
+) -> Planned:
+    """Return the block of one process: in a round, the first of which is 0, its number, the first of which is 1."""
+    name = f"process-{number}" if round_ == 0 else f"longer-{round_}-process-{number}"
+    stage_s, last = TIMES[round_] * options.stage_s, options.restarts - number
+    trial = _trial(options, name, places, stage_s, last=last, spent_s=spent_s)
+    left_s = (last + 1) * (process_s(options, places, stage_s) + BESIDE_S)
     if measures_longer(options):
-        left_s += sum(
-            process_s(options, places, times * options.stage_s) * options.restarts + BESIDE_S for times in LONGER
+        later = TIMES[round_ + 1 :]
+        left_s += options.restarts * sum(
+            process_s(options, places, times * options.stage_s) + BESIDE_S for times in later
         )
-    trial = _trial(options, STAGES, places, options.stage_s, spent_s=0.0)
-    return _planned(options, trial, places, said, left_s, spent_s=0.0)
+    left_s = min(left_s, _rest_s(options, spent_s))
+    said = f"process {number} of {options.restarts}, {why}" if options.restarts > 1 else why
+    block = Block(name=name, why=said, trials=(trial,), left_s=left_s)
+    return Planned(block, places, round_, number)
 
 
-def longer(options: EnergyOptions, number: int, wanted: Sequence[Place], why: str, *, spent_s: float) -> Planned:
-    """Return the block that measures some places again, for longer; the first of them is 0."""
-    places = (IDLE, *wanted)
-    left_s = sum(
-        process_s(options, places, times * options.stage_s) * options.restarts + BESIDE_S for times in LONGER[number:]
-    )
-    trial = _trial(options, f"longer-{number + 1}", places, LONGER[number] * options.stage_s, spent_s=spent_s)
-    return _planned(options, trial, places, why, left_s, spent_s=spent_s)
+def of_everything(options: EnergyOptions) -> str:
+    """Say what the first round measures."""
+    places = everything(options)
+    cells = len({place.cell for place in places}) - 1
+    return f"{cells} cell{'' if cells == 1 else 's'} in {len(places)} stages of {options.stage_s:g} s"
 
 
 def measures_longer(options: EnergyOptions) -> bool:
@@ -82,23 +91,21 @@ def measures_longer(options: EnergyOptions) -> bool:
     return options.longer and options.monitored and bool(options.gpus)
 
 
-def _planned(
-    options: EnergyOptions, trial: Trial, places: tuple[Place, ...], why: str, left_s: float, *, spent_s: float
-) -> Planned:
-    left_s = min(left_s, _rest_s(options, spent_s))
-    return Planned(Block(name=trial.block, why=why, trials=(trial,), left_s=left_s), places)
-
-
 def _rest_s(options: EnergyOptions, spent_s: float) -> float:
     """Return what the budget leaves, in seconds, but always enough to measure something."""
     if options.budget_s is None:
         return math.inf
-    return max(options.budget_s - spent_s, options.restarts * LEAST_S)
+    return max(options.budget_s - spent_s, LEAST_S)
 
 
-def _trial(options: EnergyOptions, name: str, places: Sequence[Place], stage_s: float, *, spent_s: float) -> Trial:
-    """Return the trial of some places; its duration is the most that it may take, without starting."""
-    most_s = options.restarts * (process_s(options, places, stage_s) - START_S)
+def _trial(
+    options: EnergyOptions, name: str, places: Sequence[Place], stage_s: float, *, last: int, spent_s: float
+) -> Trial:
+    """Return the trial of some places; its duration is the most that it may take, without starting.
+
+    Of what a budget leaves, ``last`` further processes of the same round have as much.
+    """
+    most_s = process_s(options, places, stage_s) - START_S
     role = Role(
         name=ROLE,
         subjects=subjects_of(options, places),
@@ -112,13 +119,12 @@ def _trial(options: EnergyOptions, name: str, places: Sequence[Place], stage_s: 
         block=name,
         roles=(role,),
         method=Method(
-            duration_s=min(most_s, _rest_s(options, spent_s)),
+            duration_s=min(most_s, max(LEAST_S, _rest_s(options, spent_s) / (last + 1))),
             warmup_runs=options.config.scenario.warmup,
             stage_s=stage_s,
             stage_calls=options.stage_calls,
             timeout_s=options.timeout_s,
         ),
-        restarts=options.restarts,
         strangers=options.strangers,
         placed_with=options.devices,
         cpu_groups=options.cpu_groups,
@@ -147,13 +153,12 @@ def taken_s(records: Sequence[Record]) -> float:
     return sum(record.window.end_ns - record.window.start_ns for record in records) / 1e9
 
 
-def expected_s(options: EnergyOptions, number: int, wanted: Sequence[Place], before: Sequence[Record]) -> float:
-    """Return about how long a further block takes, in seconds, from how long those before took."""
+def expected_s(options: EnergyOptions, round_: int, places: Sequence[Place], before: Sequence[Record]) -> float:
+    """Return about how long one process of a round takes, in seconds, from how long those before took."""
     started_s = max((each.setup_s for record in before for each in record.evidence), default=START_S)
     stages = [stage for record in before for stage in record.stages]
-    processes = {(record.trial, record.take, stage.restart) for record in before for stage in record.stages}
     measured_s = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
-    beside_s = max(0.0, taken_s(before) - measured_s - len(processes) * started_s) / max(1, len(stages))
+    beside_s = max(0.0, taken_s(before) - measured_s - len(before) * started_s) / max(1, len(stages))
     usual_s = measured_s / max(1, len(stages))
-    each_s = beside_s + max(usual_s, LONGER[number] * options.stage_s)
-    return options.restarts * (started_s + (1 + len(wanted)) * each_s) + BESIDE_S
+    each_s = beside_s + max(usual_s, TIMES[round_] * options.stage_s)
+    return started_s + len(places) * each_s + BESIDE_S

@@ -47,7 +47,8 @@ class Study:
 def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Study:
     """Return what the records say; cells are in the order they were measured."""
     walked = walk(options, records)
-    expected = Counter(place for planned, _ in walked.taken for place in planned.places)
+    first = {planned.round: planned for planned, _ in walked.taken if planned.number == 1}
+    expected = Counter(place for planned in first.values() for place in planned.places)
     cells = [seen_of(options, walked.gathered, cell) for cell in cells_of(options.config)]
     measured = tuple(seen for seen in cells if seen.is_measured)
     gpus = gpus_of(machine, options)
@@ -114,13 +115,13 @@ def _row(
     )
 
 
-def _total(windows: Sequence[Seen]) -> Estimate | None:
 def _counted(windows: Sequence[Seen]) -> dict[str, int]:
     """Return what was counted in windows; what nobody counted is not there."""
     told = [name for name in COUNTED if any(len(each.samples(name)) for each in windows)]
     return {name: round(sum(each.count(name) for each in windows)) for name in told}
 
 
+def _total(windows: Sequence[Seen]) -> Estimate | None:
     """Return the energy of windows together; null where one of them does not tell its own."""
     energies = [each.stage.energy for each in windows if each.stage.energy is not None]
     if not energies or len(energies) < len(windows):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from assay.core.plan import Done
 from assay.experiments.energy import plan
 from assay.experiments.energy.figures import ENERGY, cell_seen, told
-from assay.experiments.energy.phases import Place, cells_of, phases_of
+from assay.experiments.energy.phases import IDLE, Place, cells_of, phases_of
 from assay.experiments.energy.stages import gather
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def walk(options: EnergyOptions, records: Records) -> Walk:
     taken: list[tuple[Planned, Record]] = []
     while True:
         gathered = gather([(each.places, record) for each, record in taken], records)
-        planned = _next(options, gathered)
+        planned = _next(options, [each for each, _ in taken], gathered)
         if isinstance(planned, Done):
             return Walk(tuple(taken), gathered, planned)
         record = by_trial.get(planned.trial.id)
@@ -54,34 +54,54 @@ def walk(options: EnergyOptions, records: Records) -> Walk:
         taken.append((planned, record))
 
 
-def _next(options: EnergyOptions, gathered: Gathered) -> Planned | Done:
+def _next(options: EnergyOptions, planned: Sequence[Planned], gathered: Gathered) -> Planned | Done:
     before = gathered.records
-    if not before:
-        return plan.first(options)
-    last = before[-1]
-    if last.status != "ok":
-        return Done(why=f"nothing more can be measured: {last.reason}")
+    if not planned:
+        return plan.process(options, 0, 1, plan.everything(options), plan.of_everything(options), spent_s=0.0)
+    last = planned[-1]
+    if before[-1].status != "ok":
+        return Done(why=f"nothing more can be measured: {before[-1].reason}")
+    if last.number < options.restarts:
+        return _next_process(options, last, before)
     if not plan.measures_longer(options):
         return Done(why="every stage was measured")
-    return _for_longer(options, gathered)
+    return _for_longer(options, last, gathered)
 
 
-def _for_longer(options: EnergyOptions, gathered: Gathered) -> Planned | Done:
-    """Return the next block that measures some phases for longer, or why there is none."""
+def _next_process(options: EnergyOptions, last: Planned, before: Sequence[Record]) -> Planned | Done:
+    """Return the next process of a round, or that the budget has no room for it."""
+    number = last.number + 1
+    if _is_over(options, last.round, last.places, before, processes=1):
+        return Done(why=f"the budget of {options.budget_s:g} s leaves no room for process {number}")
+    why = plan.of_everything(options) if last.round == 0 else f"{plan.TIMES[last.round]} times as long"
+    return plan.process(options, last.round, number, last.places, why, spent_s=plan.taken_s(before))
+
+
+def _for_longer(options: EnergyOptions, last: Planned, gathered: Gathered) -> Planned | Done:
+    """Return the first process of the round that measures some phases for longer, or why there is none."""
     before = gathered.records
     wide = unsure(options, gathered)
     precision = f"±{100 * options.config.scenario.precision:.3g} %"
     if not wide:
         return Done(why=f"the joules of every token are known to {precision}, or more time would not tell them")
-    number = len(before) - 1
+    number = last.round + 1
     names = f"{len(wide)} phase{'' if len(wide) == 1 else 's'}"
-    if number >= len(plan.LONGER):
-        return Done(why=f"{names} measured {plan.LONGER[-1]} times as long are not known to {precision} yet")
-    spent_s = plan.taken_s(before)
-    if options.budget_s is not None and spent_s + plan.expected_s(options, number, wide, before) > options.budget_s:
+    if number >= len(plan.TIMES):
+        return Done(why=f"{names} measured {plan.TIMES[-1]} times as long are not known to {precision} yet")
+    places = (IDLE, *wide)
+    if _is_over(options, number, places, before, processes=options.restarts):
         return Done(why=f"the budget of {options.budget_s:g} s leaves no room to measure {names} for longer")
-    why = f"{names} whose joules are not known to {precision}, {plan.LONGER[number]} times as long"
-    return plan.longer(options, number, wide, why, spent_s=spent_s)
+    why = f"{names} whose joules are not known to {precision}, {plan.TIMES[number]} times as long"
+    return plan.process(options, number, 1, places, why, spent_s=plan.taken_s(before))
+
+
+def _is_over(
+    options: EnergyOptions, round_: int, places: Sequence[Place], before: Sequence[Record], *, processes: int
+) -> bool:
+    """Return whether so many processes more would take longer than the budget allows."""
+    if options.budget_s is None:
+        return False
+    return plan.taken_s(before) + processes * plan.expected_s(options, round_, places, before) > options.budget_s
 
 
 def unsure(options: EnergyOptions, gathered: Gathered) -> tuple[Place, ...]:
