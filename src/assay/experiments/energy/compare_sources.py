@@ -16,6 +16,7 @@ from assay.experiments.energy.csv_rows import parse
 from assay.experiments.energy.flat import CELL, KEY, KNOWN, flat_rows
 from assay.experiments.energy.report_files import JSON_FILE
 from assay.experiments.energy.rows import EnergyResult
+from assay.experiments.energy.score import SCORE
 from assay.store.runs import run_paths
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from assay.core.results import Origin
     from assay.core.values import Scalar
+
+NOT_COMPARED = "nothing of it can be compared"
 
 
 @dataclass
@@ -97,7 +100,12 @@ def _take(file: Path, found: Sources) -> None:
 
 
 def _table(file: Path, found: Sources) -> list[Mapping[str, Scalar]]:
-    table = parse(read_text(file).encode(), str(file), KNOWN)
+    table = parse(read_text(file).encode(), str(file), {*KNOWN, SCORE}, otherwise=NOT_COMPARED)
+    if SCORE in table.columns:
+        raise BadInput(
+            f"{file} is a table of scores (ai_energy_score), which has neither speeds nor J/token; name the run "
+            "folder, or the file of a csv reporter."
+        )
     rows: list[Mapping[str, Scalar]] = []
     for number, cells in enumerate(table.rows, 1):
         if all(cells.get(name) for name in ("model", *CELL)):

@@ -119,10 +119,7 @@ def remarks(points: Sequence[Point], of: Of) -> list[tuple[str, Tone]]:
             "percent on some, which no interval here holds."
         )
         found.append((text, "unsure"))
-    bare = sum(point.joules is not None and point.joules.low is None for point in points)
-    if bare:
-        text = f"{bare} of {len(points)} have no interval, as one process is one draw: nothing is sure of them."
-        found.append((text, "unsure"))
+    found += [(text, "unsure") for text in without_interval(points)]
     partial = [named(point, points) for point in points if point.partial]
     if partial:
         found.append((f"Partial, some of its processes, phases or tokens are missing: {'; '.join(partial)}.", "unsure"))
@@ -133,3 +130,12 @@ def remarks(points: Sequence[Point], of: Of) -> list[tuple[str, Tone]]:
     if of == "requests" and any(point.mode == "server" for point in points):
         found.append(("A server's phases cannot be told apart, so whole requests are compared.", "plain"))
     return found
+
+
+def without_interval(points: Sequence[Point]) -> list[str]:
+    """Say how many points have a speed or an energy without an interval, and what that means."""
+    bare = sum(any(known is not None and known.is_bare for known in (point.rate, point.joules)) for point in points)
+    if not bare:
+        return []
+    told = f"{bare} of {len(points)} have a number with no interval: more repeats would give one."
+    return [f"{told} Without it a difference counts only beyond a factor of two."]

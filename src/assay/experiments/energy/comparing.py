@@ -1,8 +1,9 @@
 """Cells of several runs held against each other: speed by joules, who is on the Pareto front, what one change does.
 
 A point is *dominated* only where another is faster and takes less, both beyond the intervals. It is on the *front*
-where no other could be better in both. In between it cannot be told, and that is what is said of it. Only points of the
-same request (so many tokens in, so many out) and of the same origin are held against each other.
+where no other could be better in both. In between it cannot be told, and that is what is said of it. Without an
+interval a difference counts only beyond a factor of two. Only points of the same request (so many tokens in, so many
+out) and of the same origin are held against each other; the same setting, measured in several runs, does not compete.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ FIGURES_OF: dict[Of, tuple[str, str]] = {
     "requests": ("output_tokens_per_s", "j_per_output_token"),
 }
 """Which two figures of a cell are compared: while decoding, while prompts are read, or over whole requests."""
+BARE_FACTOR = 2.0
+"""Where an interval is missing, a number is surely above another only beyond so many times that one."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,19 @@ class Known:
     high: float | None = None
 
     def surely_below(self, other: Known) -> bool:
-        """Return whether all of this interval lies below all of the other; never without both intervals."""
-        return self.high is not None and other.low is not None and self.high < other.low
+        """Return whether all of this interval lies below all of the other.
+
+        A number without an interval is taken as it stands, and then the two must be more than a factor of two apart.
+        """
+        most = self.value if self.high is None else self.high
+        least = other.value if other.low is None else other.low
+        bare = self.high is None or other.low is None
+        return most * (BARE_FACTOR if bare else 1.0) < least
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it has no interval."""
+        return self.low is None or self.high is None
 
     def over(self, divisor: float) -> Known:
         """Return the same, divided by a count."""

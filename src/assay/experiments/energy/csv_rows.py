@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from assay.core.values import Scalar
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+NOT_ADDED = "nothing is added to it; name another file"
+"""What a table that cannot be used means where rows are added."""
 GPU_COLUMNS = "gpu_stats_gpu_"
 """How columns of one GPU begin, here and in the older tool; with one of them a table is of this kind."""
 
@@ -38,23 +40,25 @@ class Table:
     torn: str | None = None
 
 
-def parse(data: bytes, where: str, known: Collection[str]) -> Table:
+def parse(data: bytes, where: str, known: Collection[str], *, otherwise: str = NOT_ADDED) -> Table:
     """Return the table that a file holds; ``known`` are columns by which it is recognised. An empty file is empty.
+
+    ``otherwise``: what it means where it is none, in words.
 
     Raises:
         BadInput: It is not a table of this kind, or its rows do not fit its columns.
     """
-    text = _text(data, where)
+    text = _text(data, where, otherwise)
     mark, text = text.startswith("\ufeff"), text.removeprefix("\ufeff")
     if not text.strip():
         return Table(mark=mark)
     newline = "\r\n" if "\r\n" in text else "\n"
-    _check_delimiter(text.splitlines()[0], where, known)
-    records, torn = _records(text, where)
+    _check_delimiter(text.splitlines()[0], where, known, otherwise)
+    records, torn = _records(text, where, otherwise)
     if len(records) == 1 and not text.endswith(("\n", "\r")):
         return Table(newline=newline, mark=mark, torn=text)
     columns = tuple(records[0][1])
-    _check_columns(columns, where, known)
+    _check_columns(columns, where, known, otherwise)
     cut = not text.endswith(("\n", "\r")) and 0 < len(records[-1][1]) < len(columns)
     if cut:
         records, torn = records[:-1], text[text.rfind("\n") + 1 :]
@@ -70,18 +74,18 @@ def _row(columns: Sequence[str], line: int, cells: Sequence[str], where: str) ->
     return dict(zip(columns, cells, strict=True))
 
 
-def _text(data: bytes, where: str) -> str:
+def _text(data: bytes, where: str, otherwise: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{where}, line {line}: not UTF-8 text, so nothing is added to it; name another file.") from None
+        raise BadInput(f"{where}, line {line}: not UTF-8 text, so {otherwise}.") from None
     if "\0" in text:
-        raise BadInput(f"{where} holds null bytes and is no CSV file, so nothing is added to it; name another file.")
+        raise BadInput(f"{where} holds null bytes and is no CSV file, so {otherwise}.")
     return text
 
 
-def _records(text: str, where: str) -> tuple[list[tuple[int, list[str]]], str | None]:
+def _records(text: str, where: str, otherwise: str) -> tuple[list[tuple[int, list[str]]], str | None]:
     """Return the records with their line numbers, empty lines left out, and a last line that was cut in its quotes."""
     try:
         return _read(text), None
@@ -92,7 +96,7 @@ def _records(text: str, where: str) -> tuple[list[tuple[int, list[str]]], str | 
                 return _read(whole), text[len(whole) :]
             except csv.Error:
                 pass
-        raise BadInput(f"{where} is garbled and nothing is added to it: {error}. Name another file.") from None
+        raise BadInput(f"{where} is garbled ({error}), so {otherwise}.") from None
 
 
 def _read(text: str) -> list[tuple[int, list[str]]]:
@@ -104,22 +108,21 @@ def _recognised(names: Iterable[str], known: Collection[str]) -> bool:
     return any(name in known or name.startswith(GPU_COLUMNS) for name in names)
 
 
-def _check_delimiter(header: str, where: str, known: Collection[str]) -> None:
+def _check_delimiter(header: str, where: str, known: Collection[str], otherwise: str) -> None:
     for sign, name in OTHER_DELIMITERS.items():
         parts = [part.strip('" ') for part in header.split(sign)]
         if len(parts) > 1 and _recognised(parts, known):
             raise BadInput(
-                f"{where} has its columns parted by {name}, not by commas, so nothing is added to it; save it with "
-                "commas, or name another file."
+                f"{where} has its columns parted by {name}, not by commas, so {otherwise}; or save it with commas."
             )
 
 
-def _check_columns(columns: Sequence[str], where: str, known: Collection[str]) -> None:
+def _check_columns(columns: Sequence[str], where: str, known: Collection[str], otherwise: str) -> None:
     if not _recognised(columns, known):
         shown = ", ".join(columns)
         raise BadInput(
             f"{where} holds another table: none of its columns ({shown if len(shown) < 100 else shown[:100] + '…'}) is "
-            "one of `assay energy`. Nothing is added to it; name another file."
+            f"one of `assay energy`, so {otherwise}."
         )
     twice = [name for place, name in enumerate(columns) if name in columns[:place]]
     if twice or "" in columns:
