@@ -96,11 +96,13 @@ def test_a_configuration_is_read_with_all_it_says(tmp_path: Path) -> None:
             "context of random:llama-tiny is 2048",
         ),
         (f"{PYTORCH}scenario: {{prompts: empty.txt}}\n", "line 2: The prompt file"),
+        (f"{PYTORCH}scenario: {{prompts: broken.jsonl}}\n", "broken.jsonl is not valid JSON"),
         (f"{SERVER}scenario: {{prompts: org/texts}}\n", "line 2: there is no file or folder org/texts"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_a_sentence_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "broken.jsonl").write_text('{"text": "a"}\n{"text"\n')
     sentence = refused(tmp_path, text)
     assert said in sentence
     assert sentence.count("\n") == 0

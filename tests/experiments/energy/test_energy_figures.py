@@ -301,6 +301,15 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
 
 
+def test_prompts_that_are_not_as_long_as_the_cell_says_are_told_of() -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
+    short = World(there, answers={"input_tokens": 40.0, "requests": 1.0})
+    (said,) = [note for note in single(there, wanted, short).notes if "prompts had" in note]
+    assert said == "prompts had 40.0 tokens on average, not 100"
+    assert not any("prompts had" in note for note in single(there, wanted, World(there)).notes)
+
+
 def test_a_profiler_that_does_not_let_go_is_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config())

@@ -29,6 +29,7 @@ from assay.workloads.generation.prompts import read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from assay.experiments.energy.config import Scenario
     from assay.experiments.energy.older import Translation
     from assay.experiments.energy.overrides import Override
     from assay.experiments.file_lines import Steps
@@ -155,7 +156,7 @@ def _missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple
     prompts, model = placed.scenario.prompts, placed.backend.model
     if prompts != RANDOM_PROMPTS:
         try:
-            _look_at(config.scenario.prompts, prompts, config.scenario.text_column_name)
+            _look_at(config.scenario, prompts)
         except BadInput as error:
             yield ("scenario", "prompts"), str(error)
     if config.backend.type == "pytorch" and not is_random(model):
@@ -165,13 +166,14 @@ def _missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple
             yield ("backend", "model"), str(error)
 
 
-def _look_at(said: str, prompts: str, column: str) -> None:
-    """Make sure that prompts are there, and that the first of them can be read."""
+def _look_at(asked: Scenario, prompts: str) -> None:
+    """Make sure that prompts are there, and that all that will be used can be read."""
     if not Path(prompts).exists():
+        said = asked.prompts
         here = f"there is no file or folder {said}{'' if said == prompts else f' ({prompts})'}"
         instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
         raise BadInput(f"{here}, and nothing is downloaded; {instead}.")
-    read(prompts, column, 1)
+    read(prompts, asked.text_column_name, asked.num_samples or 0)
 
 
 def _from_here(text: str, folder: Path) -> str:

@@ -61,7 +61,17 @@ NOTE = (
 )
 REQUESTS_NOTE = "Phases over whole: prefill and decode, measured apart."
 POWER_NOTE = "All GPUs together, while whole requests run. Idle: with the model in place and nothing to do."
-GRAVE = ("-bound", "stalled", "cut short", "left out", "failed", "apart take", "unbalanced", "do not make its tokens")
+GRAVE = (
+    "-bound",
+    "stalled",
+    "on average, not",
+    "cut short",
+    "left out",
+    "failed",
+    "apart take",
+    "unbalanced",
+    "do not make its tokens",
+)
 """What tells a warning from a remark."""
 HOST_NOTE = "Energy of the host is that of its processors and their memory, whoever used them meanwhile."
 

@@ -26,6 +26,8 @@ CLIENT_BOUND = 0.8
 """A client that takes a larger share of a core to read a server's answers has no time to stamp them."""
 STILL_TRACED = 1.08
 """A call that takes so many times as long after the profiler has looked at one is still being traced."""
+OTHER_LENGTH = 0.1
+"""A share: so far from what was asked for prompts may be before it is said."""
 PHASES_WITHIN = 0.05
 """So far from 1 the phases' energy may be over that of whole requests before it is remarked upon."""
 LEAST_SHOWN, MOST_SHOWN = 1e-4, 9.95
@@ -52,6 +54,7 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
                 *_errors(seen),
                 *answers.notes(seen),
                 *_client_bound(seen),
+                *_other_lengths(seen),
                 *_host_bound(seen, figures),
                 *_still_traced(windows),
                 *_apart(figures),
@@ -91,6 +94,16 @@ def _client_bound(seen: CellSeen) -> list[str]:
     if share <= CLIENT_BOUND:
         return []
     return [f"client-bound: reading the answers took {100 * share:.0f} % of a core, so that times may be the client's"]
+
+
+def _other_lengths(seen: CellSeen) -> list[str]:
+    """Say that prompts were not as long as the cell is called."""
+    requests = sum(each.count("requests") for each in seen.whole)
+    tokens = sum(each.count("input_tokens") for each in seen.whole)
+    asked = seen.cell.input_tokens
+    if not requests or not tokens or abs(tokens / requests / asked - 1) <= OTHER_LENGTH:
+        return []
+    return [f"prompts had {significant(tokens / requests, 3)} tokens on average, not {asked}"]
 
 
 def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
