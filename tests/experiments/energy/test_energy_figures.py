@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.core.page import Text
+from assay.core.page import Page, Text
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.result import NOT_ASKED, study_of
 from assay.experiments.energy.rows import FIGURES, EnergyResult, EnergyRow
@@ -53,10 +53,9 @@ def single(there: Machine, wanted: EnergyOptions, world: World) -> EnergyRow:
     return row
 
 
-def texts_of(there: Machine, wanted: EnergyOptions, world: World) -> list[Text]:
+def page_of(there: Machine, wanted: EnergyOptions, world: World) -> Page:
     records = world.measured(wanted)
-    page = EXPERIMENT.page(there, wanted, EXPERIMENT.analyse(there, wanted, records), records)
-    return [each for section in page.sections for each in section.elements if isinstance(each, Text)]
+    return EXPERIMENT.page(there, wanted, EXPERIMENT.analyse(there, wanted, records), records)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
@@ -224,8 +223,9 @@ def test_requests_of_another_length_than_asked_for_are_not_told_as_those() -> No
     assert value(row, "j_per_output_token") > 0
     assert row.gpus[0].energy_j_per_request is None
     assert any("answers ended before the 51 tokens asked for" in note for note in row.notes)
-    said = [text for text in texts_of(there, wanted, World(there, answers=short)) if reason in text.text]
-    assert [text.tone for text in said] == ["unsure"]
+    page = page_of(there, wanted, World(there, answers=short))
+    texts = [each for section in page.sections for each in section.elements if isinstance(each, Text)]
+    assert [text.tone for text in texts if reason in text.text] == [page.lead_tone] == ["unsure"]
 
 
 @pytest.mark.parametrize(
@@ -248,6 +248,14 @@ def test_what_a_servers_answers_were_like_is_told_from_the_load(answers: dict[st
     row = single(there, wanted, World(there, answers=answers))
     assert [note for note in row.notes if words in note]
     assert ("tokens are the server's own counts (usage)" in row.notes) is ("uncounted_requests" not in answers)
+
+
+def test_a_stall_is_part_of_the_answer() -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
+    page = page_of(there, wanted, World(there, answers={"silence_us": 3e6}))
+    assert page.lead_tone == "unsure"
+    assert "The server stalled meanwhile, and that time counts." in page.lead
 
 
 def test_a_reason_that_asks_keeps_its_mark_and_others_end_with_one_full_stop() -> None:

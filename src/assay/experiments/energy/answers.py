@@ -12,6 +12,7 @@ OTHER_LENGTH = 0.05
 SEVERAL = 1.02
 """From so many tokens in a chunk on it is said."""
 
+STALLED = "the server stalled"
 COUNTED = "tokens are the server's own counts (usage)"
 UNCOUNTED = (
     "the server does not count its tokens (no usage): output tokens are the chunks that came, which may have several "
@@ -42,9 +43,7 @@ def _length(seen: CellSeen) -> list[str]:
         for name, words in (("short_requests", "ended before"), ("long_requests", "went on beyond"))
         if (count := _count(seen, name))
     ]
-    if why is not None:
-        said.append(f"figures of requests are left out: {why}")
-    return said
+    return said if why is None else [f"{' and '.join(said)}; figures of requests are left out, as {why}"]
 
 
 def _silent(seen: CellSeen) -> list[str]:
@@ -53,7 +52,7 @@ def _silent(seen: CellSeen) -> list[str]:
     if not lengths:
         return []
     often, longest = "once" if len(lengths) == 1 else f"{len(lengths)} times", f"{max(lengths):.2g} s"
-    return [f"the server stalled: {often} a stream was silent for far longer than usual, for up to {longest}"]
+    return [f"{STALLED}: {often} a stream was silent for far longer than usual, for up to {longest}"]
 
 
 def _counted(seen: CellSeen) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.core.units import significant
+from assay.experiments.energy.answers import STALLED
 from assay.experiments.energy.rows import HEADLINE
 from assay.experiments.energy.words import HOST_BOUND, half_width, sentence
 
@@ -28,7 +29,7 @@ def headline(result: EnergyResult) -> str:
     told = [(row, energy) for row in shown if (energy := energy_of(row)) is not None]
     where = f"{result.model} on {result.gpu}" if result.gpu else result.model
     first = sentence(f"{where}: {_energy(told) if told else _speed(shown)}")
-    parts = [first, _waiting(result.rows), _left_out(result), _fake(result.rows)]
+    parts = [first, _stalled(result.rows), _waiting(result.rows), _left_out(result), _fake(result.rows)]
     return " ".join(part for part in parts if part)
 
 
@@ -88,6 +89,18 @@ def _speed(rows: Sequence[EnergyRow]) -> str:
     reasons = [why for row in rows if (why := row.why_not.get(main_of(row.cell)))]
     untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
     return f"{', '.join(parts) or 'no token came'}{untold}"
+
+
+def _stalled(rows: Sequence[EnergyRow]) -> str:
+    """Say that a server was silent for far longer than usual while it was measured."""
+    some = sum(has_stalled(row) for row in rows)
+    where = "" if len(rows) == 1 else f" in {some} of {len(rows)} cells"
+    return f"The server stalled meanwhile{where}, and that time counts." if some else ""
+
+
+def has_stalled(row: EnergyRow) -> bool:
+    """Return whether a server was silent for far longer than usual while a cell was measured."""
+    return any(note.startswith(STALLED) for note in row.notes)
 
 
 def _waiting(rows: Sequence[EnergyRow]) -> str:

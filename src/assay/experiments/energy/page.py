@@ -8,7 +8,7 @@ from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.plan import Done
 from assay.core.units import format_span
 from assay.experiments.energy import drawn, gpu_tables, tables
-from assay.experiments.energy.headline import NOTHING
+from assay.experiments.energy.headline import NOTHING, has_stalled
 from assay.experiments.energy.step import blocks_of
 from assay.experiments.energy.words import sentence
 from assay.experiments.notes import notes_table
@@ -59,7 +59,8 @@ def page_of(machine: Machine, options: EnergyOptions, findings: Findings, study:
 def _tone(findings: Findings, study: Study) -> Tone:
     if findings.headline.startswith(NOTHING):
         return "bad"
-    return "unsure" if study.result.left_out or any(row.partial for row in study.result.rows) else "plain"
+    doubtful = any(row.partial or has_stalled(row) for row in study.result.rows)
+    return "unsure" if study.result.left_out or doubtful else "plain"
 
 
 def _without_energy(study: Study) -> list[Element]:
