@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,14 +16,16 @@ from assay.core.errors import MachineCannot, Stopped
 from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
-from assay.core.results import Disturbance, Finding, Findings
+from assay.core.results import Disturbance, Finding, Findings, SubjectFacts
 from assay.core.values import Value
 from assay.launch.outcome import Outcome, RawSeries
 from assay.machine.detect import detect
-from assay.runner import run
+from assay.runner import Result, run
 from assay.store.plan import Plan
 from assay.store.records import Records
 from assay.store.runs import RunFolder
+from tests.experiments.energy.metered_world import World, config, gpus, options
+from tests.experiments.remembered import Remembered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -240,3 +242,26 @@ def test_an_experiment_that_turns_in_a_circle_is_a_defect_and_does_not_hang(tmp_
 
     with pytest.raises(RuntimeError, match="asks for block 'size-512' again"):
         run(Circle(), new_folder(tmp_path), MACHINE, ComputedLauncher(), Silent())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("senseless", "record", "code"),
+    [
+        ((False, False), {}, 0),
+        ((True, False), {}, 4),
+        ((True, True), {}, 2),
+        ((), {"status": "failed", "reason": "no such setting", "senseless": True}, 2),
+        ((), {"status": "failed", "reason": "it crashed"}, 4),
+    ],
+)
+def test_what_cannot_be_on_any_machine_is_bad_input_wherever_it_was_found(
+    senseless: tuple[bool, ...], record: dict[str, Any], code: int
+) -> None:
+    there = gpus(1)
+    (measured, *_) = World(there).measured(options(there, config()))
+    told = [
+        SubjectFacts(subject=n + 1, senseless=each, left_out="no" if each else None) for n, each in enumerate(senseless)
+    ]
+    evidence = measured.evidence[0].model_copy(update={"subjects": (SubjectFacts(subject=0), *told)})
+    kept = measured.model_copy(update={"status": "ok", "evidence": (evidence,), **record})
+    assert Result(Findings(headline="h"), Page(title="t", lead="l"), Remembered([kept], {})).exit_code == code

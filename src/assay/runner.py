@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from assay.core.errors import BadInput
 from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
 from assay.core.results import STAND_IN, Record, Window
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Page
     from assay.core.plan import Trial
-    from assay.core.results import Finding, Findings, SubjectFacts, Summary
+    from assay.core.results import Finding, Findings, Status, SubjectFacts, Summary
     from assay.experiments.base import Experiment
     from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
@@ -81,17 +82,26 @@ class Result:
     def exit_code(self) -> int:
         """0 done; 4 when trials failed, or every tuner; 3 when nothing was measured as all were refused or skipped.
 
-        1 when a gate says no, whatever else happened.
+        2 when nothing was measured as what was asked for cannot be. 1 when a gate says no, whatever else happened.
         """
         if any(says_no(finding) for finding in self.findings.findings):
             return 1
         states = {record.status for record in self.records}
+        if self._is_senseless(states):
+            return BadInput.exit_code
         if "failed" in states or self.untuned or any(facts.left_out and not facts.refused for facts in self._staged):
             return 4
         if self._staged and all(facts.refused for facts in self._staged if facts.subject):
             return 3
         counted = {record.status for record in self.records if record.trial not in self.baselines}
         return 0 if "ok" in (counted or states) else 3
+
+    def _is_senseless(self, states: set[Status]) -> bool:
+        """Return whether nothing was measured, in stages, as what was told cannot be."""
+        if states == {"failed"}:
+            return all(record.senseless for record in self.records)
+        later = [facts for facts in self._staged if facts.subject]
+        return bool(later) and all(facts.senseless for facts in later)
 
     @property
     def _staged(self) -> list[SubjectFacts]:
@@ -220,6 +230,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         disturbed=(*said, *complaints),
         status=outcome.status,
         reason=outcome.reason,
+        senseless=outcome.senseless,
         notes=(
             *outcome.notes,
             *floor_notes(outcome.series),

@@ -60,6 +60,15 @@ def test_what_the_first_stage_lacks_nobody_has(measure: Measure) -> None:
     assert "nowhere.py" in (found.reason or "")
 
 
+def test_what_cannot_be_on_any_machine_is_told_as_such(measure: Measure) -> None:
+    nonsense = Subject(workload="sofmax", impl="numpy")
+    found = measure(in_stages(nonsense, function("fine")), method=staged())
+    assert (found.status, found.senseless) == ("failed", True)
+    assert not found.stderr_tail
+    later = measure(in_stages(function("fine"), nonsense), method=staged())
+    assert [each.senseless for each in later.evidence[0].subjects] == [False, True]
+
+
 def test_stages_that_do_not_fit_the_duration_are_said(measure: Measure) -> None:
     method = staged(stage_s=0.3).model_copy(update={"duration_s": 0.2})
     found = measure(in_stages(function("fine"), function("fine")), method=method)

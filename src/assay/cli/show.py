@@ -57,7 +57,7 @@ def result(found: Result, folder: Path, *, as_json: bool) -> int:
         return found.exit_code
     print_page(brief(found), console(stderr=False))
     screen = console(stderr=True)
-    if any(record.status == "failed" for record in found.records):
+    if any(record.status == "failed" and not record.senseless for record in found.records):
         screen.print(f"Some trials failed; `assay resume {short(folder)}` tries them again.", markup=False)
     elif found.untuned:
         screen.print(f"The tuner failed in all of its {found.untuned} tries; the times are kept.", markup=False)

@@ -160,6 +160,7 @@ class SubjectFacts(Value):
     )
     reached: bool = Field(default=True, description="In pairs or stages: false where its turn never came.")
     refused: bool = Field(default=False, description="In stages: left out as the machine cannot, not as it failed.")
+    senseless: bool = Field(default=False, description="In stages: left out as what it was told cannot be.")
     placement: dict[str, str] | None = Field(
         default=None, description="Which part of a model really lies on which device; null: it is not of parts."
     )
@@ -349,6 +350,9 @@ class Record(Value):
     )
     status: Status
     reason: str | None = None
+    senseless: bool = Field(
+        default=False, description="In stages: it failed as what it was told cannot be, so that trying again is no use."
+    )
     notes: tuple[str, ...] = ()
     stderr_tail: str | None = None
     origin: Origin = "real"

@@ -28,12 +28,14 @@ class Failure:
         reason: Why.
         refused: The machine cannot, rather than the work failing.
         by_another: It is what the end of another one does to it.
+        senseless: It was asked for what cannot be, on any machine.
     """
 
     who: str
     reason: str
     refused: bool = False
     by_another: bool = False
+    senseless: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _read(handle: Handle, expected: type[Value]) -> Answer | Failure | None:
         return None
     if isinstance(frame.message, say.Failed):
         said = frame.message
-        return Failure(handle.seat.name, said.reason, said.refused, said.by_another)
+        return Failure(handle.seat.name, said.reason, said.refused, said.by_another, said.senseless)
     if not isinstance(frame.message, expected):
         handle.stop()
         return Failure(handle.seat.name, f"it said {frame.message.kind!r} out of turn")

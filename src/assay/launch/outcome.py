@@ -33,6 +33,7 @@ class Outcome:
     started_at: str
     status: Status = "ok"
     reason: str | None = None
+    senseless: bool = False
     stderr_tail: str | None = None
     series: list[RawSeries] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)

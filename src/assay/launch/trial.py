@@ -73,6 +73,7 @@ class Launcher:
             first = trouble.failures[0]
             outcome.status = "refused" if all_refused(trouble.failures) else "failed"
             outcome.reason = f"{first.who}: {first.reason}"
+            outcome.senseless = trial.in_stages and first.senseless
             outcome.stderr_tail = trouble.tail
         outcome.end_ns = time.perf_counter_ns()
         outcome.series = joined(outcome.series)

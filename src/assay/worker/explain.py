@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.core.errors import AssayError, MachineCannot
+from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.worker import protocol as say
 
 _OUT_OF_MEMORY = (
@@ -30,7 +30,8 @@ _MOST_CHARACTERS = 300
 def explain(error: BaseException) -> say.Failed:
     """Return a failure as one sentence."""
     if isinstance(error, AssayError):
-        return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot))
+        senseless = isinstance(error, BadInput)
+        return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot), senseless=senseless)
     text = " ".join(str(error).split())
     told = text[:_MOST_CHARACTERS]
     if out_of_memory(error):

@@ -122,6 +122,7 @@ class Failed(Value):
     kind: Literal["failed"] = "failed"
     reason: str
     refused: bool = False
+    senseless: bool = Field(default=False, description="It was asked for what cannot be, on any machine.")
     by_another: bool = Field(default=False, description="It is what a rank sees when another one is gone.")
 
 

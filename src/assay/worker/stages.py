@@ -105,7 +105,7 @@ class Stages:
         if not isinstance(error, AssayError):
             traceback.print_exception(error)
         said = explain(error.with_traceback(None))
-        update = {"left_out": said.reason, "refused": said.refused, "reached": True}
+        update = {"left_out": said.reason, "refused": said.refused, "senseless": said.senseless, "reached": True}
         self._facts[index] = self._facts[index].model_copy(update=update)
 
     def _tidy(self) -> None:
