@@ -145,6 +145,48 @@ def test_what_is_foreseen_is_told_and_decides_the_exit_code(
     assert json.loads(capsys.readouterr().out)["foreseen"]["error"] == "it crashed"
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--output-dir", "file"), 2),
+        (("--output-dir", "file/runs"), 2),
+        (("--output-dir", "/proc/runs"), 3),
+        (("--set", "reporter.output_file=."), 2),
+        (("--set", "reporter.output_file=file"), 2),
+        (("--set", "reporter.output_file=/proc/a.csv"), 3),
+    ],
+)
+def test_a_dry_run_looks_at_what_would_be_written_as_the_run_does(
+    words: tuple[str, ...], code: int, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("item,price\ntea,3\n")
+    assert main(["energy", "run", "random:llama-tiny", "--device", "cpu", *words, *more]) == code
+    assert capsys.readouterr().err.count("assay: ") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is left of what was tried"
+
+
+def test_a_dry_run_says_which_cells_are_left_out(
+    make_fake_nvml: MakeFakeNvml, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("assay.worker.foresee.ask", lambda *_: {"error": "nobody asked"})
+    here = detect()
+    codes = []
+    for modes in ("[eager]", "[eager, graphs]", "[graphs]"):
+        options = build({**FLAGS, "device": "cpu", "sets": (f"scenario.modes={modes}",)}, here)
+        codes.append(energy_foreseen.shown(options, here, as_json=False))
+        said = "Left out: graphs, batch 1, 64 in, 16 out: CUDA graphs need a GPU." in capsys.readouterr().out
+        assert said == ("graphs" in modes)
+    assert codes == [0, 0, 3]
+    with attached(make_fake_nvml([hopper(), hopper()])):
+        options = build({**FLAGS, "gpus": ("0", "1"), "sets": ("scenario.modes=[eager, graphs]",)}, detect())
+    assert energy_foreseen.left_out(options, {"weights_bytes": {"cuda:0": 1}}).cells == ()
+    found = energy_foreseen.left_out(options, {"weights_bytes": {"cuda:0": 1, "cuda:1": 1}})
+    assert (len(found.cells), found.everything) == (1, False)
+
+
 def test_a_report_that_cannot_be_written_after_all_is_4_and_says_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

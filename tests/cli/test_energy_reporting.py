@@ -5,6 +5,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from assay.experiments.energy.report_files import report_files
 from tests.experiments.energy.made_rows import result, row
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from assay.experiments.energy.rows import EnergyResult
 
 
@@ -97,6 +96,8 @@ def test_what_can_never_be_written_is_said_before_the_run(tmp_path: Path) -> Non
         check_writable([reporter("csv", tmp_path)])
     with pytest.raises(BadInput, match="is a file, but a folder is needed"):
         check_writable([reporter("json", tmp_path / "file/a.json")])
+    with pytest.raises(MachineCannot, match="is not writable"):
+        check_writable([reporter("csv", Path("/proc/none.csv"))])  # where even root makes nothing
     with pytest.raises(BadInput, match="Two reporters, csv and json"):
         check_writable([reporter("csv", tmp_path / "a"), reporter("json", tmp_path / "a")])
 
@@ -157,8 +158,6 @@ def test_a_locked_file_is_waited_for_and_then_given_up_with_a_sentence(tmp_path:
 
 
 def _add(folder: str, file: str, gate: multiprocessing.synchronize.Barrier) -> None:
-    from pathlib import Path
-
     gate.wait()
     write_reports(Path(folder), [Reporter(type="csv", output_file=file)])
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from assay.core.errors import MachineCannot
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pydantic import JsonValue
 
     from assay.experiments.energy.options import EnergyOptions
     from assay.machine.model import Machine
@@ -16,16 +21,46 @@ GIB = 2**30
 
 
 def shown(options: EnergyOptions, machine: Machine, *, as_json: bool) -> int:
-    """Show it; return 3 where the model cannot be loaded here, and 2 where it makes no sense."""
+    """Show it; return 3 where it cannot be loaded here or every cell is left out, and 2 where it makes no sense."""
     from assay.cli import dry_run
     from assay.experiments.energy import EXPERIMENT
 
     told = foreseen(options, machine)
-    dry_run.show(EXPERIMENT, options, machine, as_json=as_json, beside={"foreseen": told or None})
+    missing = left_out(options, told)
+    beside: dict[str, JsonValue] = {"foreseen": told or None, "left_out": dict.fromkeys(missing.cells, missing.why)}
+    dry_run.show(EXPERIMENT, options, machine, as_json=as_json, beside=beside)
     if not as_json:
-        for line in in_words(told):
+        for line in (*in_words(told), *missing.in_words()):
             click.echo(line)
-    return int(told.get("exit_code", 0))
+    return int(told.get("exit_code", 0)) or (MachineCannot.exit_code if missing.everything else 0)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Cells that this machine cannot measure, and why; ``everything``: no others are asked for."""
+
+    cells: tuple[str, ...] = ()
+    why: str = ""
+    everything: bool = False
+
+    def in_words(self) -> list[str]:
+        """Return it for people, in lines."""
+        return [f"Left out: {cell}: {self.why}." for cell in self.cells]
+
+
+def left_out(options: EnergyOptions, told: Mapping[str, Any]) -> LeftOut:
+    """Return the cells of graphs where a graph cannot be: on a CPU, or with parts of the model in several places."""
+    from assay.experiments.energy.phases import cells_of
+
+    cells = cells_of(options.config)
+    graphs = tuple(cell.name for cell in cells if cell.mode == "graphs")
+    if not options.on_gpu:
+        why = "CUDA graphs need a GPU"
+    elif options.ranks > 1 or len(told.get("weights_bytes") or ()) > 1:
+        why = "a CUDA graph is of one GPU, and the model would lie on more than that"
+    else:
+        return LeftOut()
+    return LeftOut(graphs, why, len(graphs) == len(cells)) if graphs else LeftOut()
 
 
 def foreseen(options: EnergyOptions, machine: Machine) -> dict[str, Any]:

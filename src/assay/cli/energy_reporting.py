@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from assay.cli.outputs import check_file
 from assay.core.durable import friendly_os_errors, read_json, read_text, replace_atomically
-from assay.core.errors import AssayError, BadInput, MachineCannot
+from assay.core.errors import AssayError, BadInput
 from assay.core.shared_files import change_file
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _FIGURE = re.compile(r"\]\(figures/([^)]+)\)")
 
 
 def check_writable(reporters: Sequence[Reporter]) -> None:
-    """Look at the files before anything is measured; nothing is made or changed.
+    """Look at the files before anything is measured; what is made to try it is removed.
 
     Raises:
         BadInput: Two reporters name one file, or a table there is not one that rows can be added to.
@@ -44,12 +44,7 @@ def check_writable(reporters: Sequence[Reporter]) -> None:
 def _check(path: Path, reporter: Reporter) -> None:
     if path.is_dir():
         raise BadInput(f"{path}, the file of the reporter {reporter.type}, is a folder.")
-    place = path if path.exists() else next(parent for parent in path.absolute().parents if os.path.lexists(parent))
-    if place != path and not place.is_dir():
-        raise BadInput(f"{place} is a file, but a folder is needed there for {path}.")
-    folder = path.parent if place == path else place
-    if not os.access(place, os.W_OK) or (path.is_file() and not os.access(folder, os.W_OK)):
-        raise MachineCannot(f"{path}, the file of the reporter {reporter.type}, is not writable: permission denied.")
+    check_file(path)
     if reporter.type in TABLES and path.is_file():
         from assay.experiments.energy.csv_rows import parse
 

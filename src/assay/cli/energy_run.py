@@ -11,6 +11,7 @@ from assay.cli.on_host import hosted, sent
 from assay.cli.params import Duration, Listed, remembering, retaking, verb
 
 if TYPE_CHECKING:
+    from assay.cli.energy_after import After
     from assay.experiments.energy.options import EnergyOptions
     from assay.machine.model import Machine
 
@@ -54,7 +55,11 @@ FILE = click.Path(path_type=Path)
     "--timeout", type=Duration(), default="10m", show_default=True, help="For a worker to load, and to answer."
 )
 @click.option("--seed", type=int, help="Of random weights and prompts.  [default: the file's, or 0]")
-@click.option("--quick", is_flag=True, help="A first look: one process, windows of 2 s, the smallest of each size.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="A first look: one process, windows of 2 s (0.5 s where no GPU is metered), the smallest of each size.",
+)
 @click.option("--reports/--no-reports", default=True, help="Write what the file's reporters name.")
 @click.option("--options", "file", type=FILE, help="Options from a YAML or JSON file, or another run's plan.json.")
 @click.option("--output-dir", type=FILE, help="Where run folders go.  [default: the file's, or runs]")
@@ -88,21 +93,34 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     options: EnergyOptions = given["options"] if "options" in given else energy_build.build(given, machine)
     for note in options.notes:
         click.echo(f"Note: {note}.", err=True)
+    after = looked_at(options, given)
     if given["dry_run"]:
         return energy_foreseen.shown(options, machine, as_json=given["as_json"])
-    return measured(options, machine, given)
+    return measured(options, machine, given, after)
 
 
-def measured(options: EnergyOptions, machine: Machine, given: dict[str, Any]) -> int:
-    """Look at the files that will be written first; measure; then write them."""
-    from assay.cli import measure
+def looked_at(options: EnergyOptions, given: dict[str, Any]) -> After:
+    """Make sure that the run's folder and all files can be written; return who writes them afterwards."""
     from assay.cli.energy_after import After
+    from assay.cli.outputs import check_folder
+
+    check_folder(folder_of(options, given))
+    return After.prepared(options.config.reporter if given["reports"] else ())
+
+
+def folder_of(options: EnergyOptions, given: dict[str, Any]) -> Path:
+    """Return where the run's folder goes."""
+    return given["output_dir"] or Path(options.config.output_dir or "runs")
+
+
+def measured(options: EnergyOptions, machine: Machine, given: dict[str, Any], after: After) -> int:
+    """Measure, then write what the reporters name."""
+    from assay.cli import measure
     from assay.experiments.energy import EXPERIMENT
 
-    after = After.prepared(options.config.reporter if given["reports"] else ())
     told = {
         **given,
-        "output_dir": given["output_dir"] or Path(options.config.output_dir or "runs"),
+        "output_dir": folder_of(options, given),
         "monitor": options.monitored,
         "monitor_interval": None,
     }
