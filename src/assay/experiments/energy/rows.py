@@ -31,8 +31,8 @@ FIGURES: dict[str, tuple[str, str]] = {
     "idle_w": ("W", "GPU power with the model in place and nothing to do"),
     "idle_share": ("", "Of the energy of whole requests: what idling as long would have taken"),
     "busy_share": ("", "Of a decoding call: some kernel ran; the rest the GPU waited for the host"),
-    "bandwidth_share": ("", "Of the bytes that the GPU's memory could deliver while decoding"),
-    "compute_share": ("", "Of the operations that the GPU could do while the prompt is read"),
+    "bandwidth_share": ("", "Of the bytes that the device's memory could deliver while decoding"),
+    "compute_share": ("", "Of the operations that the device could do while the prompt is read"),
     "phases_share": ("", "Energy of prefill and decode, over that of whole requests"),
     "host_j_per_output_token": ("J/token", "Energy of processors and memory, whoever used them, per output token"),
 }

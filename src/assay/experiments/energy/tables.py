@@ -11,7 +11,7 @@ from assay.experiments.energy.words import HOST_BOUND, number, reasons_of, share
 from assay.experiments.notes import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from assay.core.page import Cell as Shown
     from assay.core.page import Element, Tone
@@ -87,7 +87,17 @@ def energy(rows: Sequence[EnergyRow]) -> list[Element]:
 def speed(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return how fast tokens come in every cell, and how long they are waited for."""
     waiting = "Times are of the host, when a token is really there; gaps are those between one token and the next."
-    return [*_figures("Speed", rows, SPEED, ""), *_figures("Waiting", rows, WAITING, waiting)]
+    return [
+        *_figures("Speed", rows, SPEED, _without_interval(rows, SPEED)),
+        *_figures("Waiting", rows, WAITING, f"{waiting} {_without_interval(rows, WAITING)}".rstrip()),
+    ]
+
+
+def _without_interval(rows: Sequence[EnergyRow], figures: Iterable[str]) -> str:
+    """Say of a table what a number without an interval is, where only some have one: it looks the surest."""
+    told = [found for row in rows for name in figures if (found := row.figures.get(name)) is not None]
+    bare = sum(found.relative_half_width is None for found in told)
+    return "Without ±: too little for an interval (more repeats)." if 0 < bare < len(told) else ""
 
 
 def held_back(rows: Sequence[EnergyRow]) -> list[Element]:
