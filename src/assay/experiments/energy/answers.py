@@ -14,10 +14,7 @@ SEVERAL = 1.02
 
 STALLED = "the server stalled"
 COUNTED = "tokens are the server's own counts (usage)"
-UNCOUNTED = (
-    "the server does not count its tokens (no usage): output tokens are the chunks that came, which may have several "
-    "each"
-)
+UNCOUNTED = "the server does not count its tokens (no usage): output tokens are the chunks that came"
 PROMPTS = "how many tokens prompts have is not known"
 
 
@@ -64,8 +61,14 @@ def _counted(seen: CellSeen) -> list[str]:
         return [COUNTED]
     if uncounted < answered:
         return [f"{uncounted:.0f} of {answered:.0f} answers came without the server's count: there chunks count"]
+    per_chunk = next((told for each in seen.whole if (told := each.fact("tokens_per_chunk")) is not None), 1.0)
+    each = (
+        f", each for {per_chunk:.3g} tokens as before the load" if per_chunk != 1 else ", which may have several each"
+    )
     of_prompts = any(len(each.samples("input_tokens")) for each in seen.whole)
-    return [f"{UNCOUNTED}; {'those of prompts are as it counted them before the load' if of_prompts else PROMPTS}"]
+    return [
+        f"{UNCOUNTED}{each}; {'those of prompts are as it counted them before the load' if of_prompts else PROMPTS}"
+    ]
 
 
 def _chunks(seen: CellSeen) -> list[str]:
