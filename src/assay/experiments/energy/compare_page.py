@@ -81,7 +81,7 @@ def table(points: Sequence[Point], of: Of, everything: Sequence[Point]) -> Table
             f"{SPEED[of].capitalize()}, of all sequences together and of each; GPU energy alone, idle power within it; "
             "95 % intervals. On the front: no other could be faster and take less. Dominated: another surely is and "
             "does, by its number. Unsure: the intervals do not say."
-            + (" Without [ ]: no interval: more repeats." if _any_bare(points) else "")
+            + (" Without [ ]: no interval (more repeats)." if _any_bare(points) else "")
         ),
     )
 
