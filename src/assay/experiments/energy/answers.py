@@ -62,13 +62,10 @@ def _counted(seen: CellSeen) -> list[str]:
     if uncounted < answered:
         return [f"{uncounted:.0f} of {answered:.0f} answers came without the server's count: there chunks count"]
     per_chunk = next((told for each in seen.whole if (told := each.fact("tokens_per_chunk")) is not None), 1.0)
-    each = (
-        f", each for {per_chunk:.3g} tokens as before the load" if per_chunk != 1 else ", which may have several each"
-    )
-    of_prompts = any(len(each.samples("input_tokens")) for each in seen.whole)
-    return [
-        f"{UNCOUNTED}{each}; {'those of prompts are as it counted them before the load' if of_prompts else PROMPTS}"
-    ]
+    several = "which may have several each" if per_chunk == 1 else f"each for {per_chunk:.3g}, as before the load"
+    is_known = any(len(each.samples("input_tokens")) for each in seen.whole)
+    prompts = "those of prompts are as it counted them before the load" if is_known else PROMPTS
+    return [f"{UNCOUNTED}, {several}; {prompts}"]
 
 
 def _chunks(seen: CellSeen) -> list[str]:
