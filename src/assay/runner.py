@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
     from assay.store.runs import RunFolder
 
-NOT_SUMMARISED = frozenset({START_US, "input_tokens", "output_tokens", "requests", "errors"})
+NOT_SUMMARISED = frozenset(
+    {START_US, "input_tokens", "output_tokens", "answer_tokens", "requests", "errors", "silence_us", "client_cpu_s"}
+    | {f"{which}_requests" for which in ("short", "long", "uncounted")}
+)
 """When calls began, and what they counted, is kept; it is no quantity that is measured."""
 
 FLOOR_US = 20.0
