@@ -45,7 +45,7 @@ def kernels(machine: Machine) -> dict[str, Any]:
     [
         ((), 2, "Nothing to measure: name a CONFIG.yaml"),
         (("none.yaml",), 2, "none.yaml does not exist"),
-        (("bad.yaml",), 2, "bad.yaml has 2 mistakes:\n  line 1: 'modle' is not known in backend. Did you mean model?"),
+        (("bad.yaml",), 2, "bad.yaml has 2 mistakes:\n  line 1: 'modl' is not known in backend. Did you mean model?"),
         (("good.yaml", "--set", "backend.device_id=[0]"), 2, "Did you mean device_ids"),
         (("random:llama-tiny", "--model", "random:llama-1b"), 2, "are two models"),
         (("good.yaml", "--set", "reporter.output_file=bad.yaml/x.csv"), 2, "is a file, but a folder is needed"),
@@ -69,7 +69,7 @@ def test_what_cannot_be_is_said_in_one_sentence_with_its_exit_code(
     Path("folder").mkdir()
     Path("good.yaml").write_text(TINY)
     Path("openai.yaml").write_text(SERVER)
-    Path("bad.yaml").write_text("backend: {type: pytorch, modle: x}\nscenario: {warmup: -1}\n")
+    Path("bad.yaml").write_text("backend: {type: pytorch, modl: x}\nscenario: {warmup: -1}\n")
     assert main(["energy", "run", *words]) == code
     told = capsys.readouterr()
     assert said in told.err

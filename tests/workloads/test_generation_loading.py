@@ -175,7 +175,7 @@ def test_room_is_left_for_keys_and_values_where_there_is() -> None:
         ({"": 0, "lm_head": 2}, "name each part once"),
         ({"model.embed_tokens": 0, "model.layers.0.mlp": 2, "lm_head": 0}, "place model.layers.0 as a whole"),
         ({"model": "gpu0", "lm_head": 0}, "'gpu0' is no place"),
-        ("ballanced", "Did you mean balanced"),
+        ("balanzed", "Did you mean balanced"),
     ],
 )
 def test_a_map_that_makes_no_sense_is_refused(device_map: Any, words: str) -> None:

@@ -132,7 +132,7 @@ def test_what_nobody_can_mean_is_refused_before_anything_is_computed(tmp_path: P
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
-    text = "scenario:\n  warmup: -1\n  num_samples: many\nbackend:\n  type: pytorch\n  modle: x\n"
+    text = "scenario:\n  warmup: -1\n  num_samples: many\nbackend:\n  type: pytorch\n  modl: x\n"
     lines = refused(tmp_path, text, "metrics.gpu=[0]").splitlines()
     assert lines[0].endswith("config.yaml has 4 mistakes:")
     assert [line.split(":")[0].strip() for line in lines[1:]] == ["line 2", "line 3", "line 6", "--set metrics.gpu=[0]"]
