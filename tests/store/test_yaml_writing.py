@@ -63,7 +63,8 @@ def test_a_file_is_changed_and_the_difference_returned(config: Path) -> None:
 def test_a_file_that_says_so_already_is_not_written(config: Path) -> None:
     before = config.stat()
     assert write(config, {"runtime.win": 64}) == ""
-    assert config.stat() == before
+    after = config.stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
 
 
 def test_permissions_stay_and_links_go_on_pointing(config: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ GPUs (``device_map``) are no such thing: there one GPU works at a time, in one p
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,24 @@ def _mesh(ranks: Ranks, where: str) -> Any:
     return DeviceMesh(kind, list(range(ranks.size)), mesh_dim_names=("tp",))
 
 
+class _Manager:
+    """A mesh as later versions of transformers ask for it: there are no other kinds of ranks than these."""
+
+    def __init__(self, mesh: Any) -> None:
+        self._mesh = mesh
+
+    def get_mesh(self, _kinds: object) -> Any:
+        """Return the mesh, whichever kinds of ranks are asked for."""
+        return self._mesh
+
+
+def _manages_meshes() -> bool:
+    """Return whether this version of transformers makes its meshes itself."""
+    from transformers import PreTrainedModel
+
+    return "mesh_manager" in inspect.signature(PreTrainedModel.maybe_distribute_model).parameters
+
+
 def _drawn_in_shares(model: Any, mesh: Any, size: int, where: str, seed: int) -> Any:
     """Have transformers share an empty model out, then draw each weight whole on every rank, and keep a share of it."""
     from accelerate.utils import find_tied_parameters
@@ -133,7 +152,8 @@ def _drawn_in_shares(model: Any, mesh: Any, size: int, where: str, seed: int) ->
     own = {name for name, _ in model.named_parameters()}
     first = {name: min(own & set(group)) for group in find_tied_parameters(model) for name in group}
     std = std_of(model)
-    model = type(model).maybe_distribute_model(model, DistributedConfig(tp_size=size, tp_plan="auto"), mesh)
+    told = _Manager(mesh) if _manages_meshes() else mesh
+    model = type(model).maybe_distribute_model(model, DistributedConfig(tp_size=size, tp_plan="auto"), told)
     for name, weight in list(model.named_parameters(remove_duplicate=False)):
         values = drawn(first.get(name, name), weight, std, seed, where)
         if isinstance(weight, DTensor):
@@ -152,7 +172,8 @@ def _read_in_shares(generation: Generation, dtype: Any, mesh: Any, size: int, wh
     os.environ["LOCAL_RANK"] = where.partition(":")[2] or "0"
     try:
         plan = DistributedConfig(tp_size=size, tp_plan="auto")
-        return read_checkpoint(generation, dtype, distributed_config=plan, device_mesh=mesh)
+        ours = {} if _manages_meshes() else {"device_mesh": mesh}
+        return read_checkpoint(generation, dtype, distributed_config=plan, **ours)
     finally:
         if before is None:
             del os.environ["LOCAL_RANK"]
