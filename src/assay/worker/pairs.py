@@ -11,8 +11,6 @@ takes longer than timing most of them.
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 import traceback
 from contextlib import suppress
@@ -23,6 +21,7 @@ from assay.core.results import Parity, SubjectFacts
 from assay.timing.stretch import Series, Stretch
 from assay.worker import subjects
 from assay.worker.explain import explain, out_of_memory
+from assay.worker.holding import give_back, is_lost
 from assay.worker.timer import Timer
 from assay.workloads.parity import not_checked
 
@@ -60,7 +59,7 @@ class Pairs:
         series: list[Series] = []
         for place in range(count):
             now = time.perf_counter_ns()
-            if place and (now >= until_ns or self._lost()):
+            if place and (now >= until_ns or (self._failures and is_lost(self._device))):
                 self._not_reached(place, TIME_IS_UP if now >= until_ns else f"an earlier pair broke {self._device}")
                 break
             series += self._one(place, order, now + (until_ns - now) // (count - place))
@@ -80,7 +79,7 @@ class Pairs:
                 self._failed(2 * place, error)
             pair.close()
         del pair
-        self._tidy()
+        give_back(self._device)
         return found
 
     def _placed(self, place: int) -> _Pair | None:
@@ -125,23 +124,6 @@ class Pairs:
 
     def _keep(self, index: int, **found: object) -> None:
         self._facts[index] = self._facts[index].model_copy(update=found)
-
-    def _tidy(self) -> None:
-        """Give freed memory back to the device."""
-        gc.collect()
-        if self._device.startswith("cuda") and "torch" in sys.modules:
-            with suppress(Exception):  # a device that is lost says so in what follows
-                sys.modules["torch"].cuda.empty_cache()
-
-    def _lost(self) -> bool:
-        """Return whether something that failed has left the device unusable for this process."""
-        if not self._failures or not self._device.startswith("cuda") or "torch" not in sys.modules:
-            return False
-        try:
-            sys.modules["torch"].cuda.synchronize()
-        except RuntimeError:
-            return True
-        return False
 
 
 class _Pair:

@@ -10,8 +10,6 @@ What the first subject needs, all need: where it cannot be put in place there is
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 import traceback
 from array import array
@@ -26,6 +24,7 @@ from assay.timing.stretch import Series, Stretch
 from assay.timing.wall import quiet_collector
 from assay.worker import subjects
 from assay.worker.explain import explain
+from assay.worker.holding import give_back, is_lost
 from assay.worker.protocol import Garbled
 
 if TYPE_CHECKING:
@@ -79,13 +78,13 @@ class Stages:
             calls.make(prepared, order)
         except Exception as error:
             self._left_out(index, error)
-            if self._told.role.ranks > 1 or self._is_lost():
+            if self._told.role.ranks > 1 or is_lost(self._device):
                 raise
         finally:
             if prepared is not None:
                 _close(prepared)
             del prepared
-            self._tidy()
+            give_back(self._device)
         return Stretch(begin_ns, self._clock(), calls.series()), tuple(self._facts.values())
 
     def _placed(self, index: int) -> Prepared:
@@ -107,23 +106,6 @@ class Stages:
         said = explain(error.with_traceback(None))
         update = {"left_out": said.reason, "refused": said.refused, "senseless": said.senseless, "reached": True}
         self._facts[index] = self._facts[index].model_copy(update=update)
-
-    def _tidy(self) -> None:
-        """Give freed memory back to the device."""
-        gc.collect()
-        if self._device.startswith("cuda") and "torch" in sys.modules:
-            with suppress(Exception):  # a device that is lost says so in what follows
-                sys.modules["torch"].cuda.empty_cache()
-
-    def _is_lost(self) -> bool:
-        """Return whether what failed has left the device unusable for this process."""
-        if not self._device.startswith("cuda") or "torch" not in sys.modules:
-            return False
-        try:
-            sys.modules["torch"].cuda.synchronize()
-        except RuntimeError:
-            return True
-        return False
 
 
 class _Calls:
