@@ -13,7 +13,9 @@ from assay.workloads.generation.params import Generation
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from assay.workloads.base import Prepared
 
 AROUND = 7
 """Tokens of the chat template."""
@@ -243,3 +245,21 @@ def lists(*names: str, **more: object) -> Callable[[Talk], None]:
     """List models by their names."""
     rows = [{"id": name, "object": "model", "owned_by": "someone", **more} for name in names]
     return lambda talk: talk.refuse(200, {"object": "list", "data": rows})
+
+
+@contextlib.contextmanager
+def under_load(server: FakeServer) -> Iterator[Callable[..., Prepared]]:
+    """Give what puts a server under its load; every load ends with the block, and nothing of it is left."""
+    from assay.workloads.generate_openai import WORKLOAD
+
+    begun: list[Prepared] = []
+
+    def prepare(**changes: Any) -> Prepared:
+        params = server.generation(**changes).as_params()
+        begun.append(WORKLOAD.prepare(params, None, device="cpu:0", seed=1))
+        return begun[-1]
+
+    yield prepare
+    for each in begun:
+        each.close()
+    assert "assay-load" not in {thread.name for thread in threading.enumerate()}

@@ -14,7 +14,7 @@ from assay.core.errors import AssayError, TrialFailed
 from assay.workloads.generate_openai import WORKLOAD
 from assay.workloads.generation.server import pace, served
 from tests.needing import need
-from tests.workloads.openai_server import AROUND, FakeServer, Talk
+from tests.workloads.openai_server import AROUND, FakeServer, Talk, under_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,17 +36,8 @@ def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     """Put the server under its load, in short slices; it ends with the test."""
     monkeypatch.setattr(served, "SLICE_S", 0.02)
     monkeypatch.setattr(pace, "LEAST_S", 10.0)
-    begun: list[Prepared] = []
-
-    def prepare(**changes: Any) -> Prepared:
-        params = server.generation(**changes).as_params()
-        begun.append(WORKLOAD.prepare(params, None, device="cpu:0", seed=1))
-        return begun[-1]
-
-    yield prepare
-    for each in begun:
-        each.close()
-    assert "assay-load" not in {thread.name for thread in threading.enumerate()}
+    with under_load(server) as prepare:
+        yield prepare
 
 
 class Sums:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.errors import TrialFailed
-from assay.workloads.generate_openai import WORKLOAD
 from assay.workloads.generation.server import pace, served
 from assay.workloads.generation.server.arrivals import Arrivals
 from assay.workloads.generation.server.pace import FAR, LEAST_S, Pace
-from tests.workloads.openai_server import FakeServer, Talk
+from tests.workloads.openai_server import FakeServer, Talk, under_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,16 +35,8 @@ def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     """Put the server under its load, in short slices; it ends with the test."""
     monkeypatch.setattr(served, "SLICE_S", 0.05)
     monkeypatch.setattr(pace, "LEAST_S", SOON_S)
-    begun: list[Prepared] = []
-
-    def prepare(**changes: Any) -> Prepared:
-        params = server.generation(**changes).as_params()
-        begun.append(WORKLOAD.prepare(params, None, device="cpu:0", seed=1))
-        return begun[-1]
-
-    yield prepare
-    for each in begun:
-        each.close()
+    with under_load(server) as prepare:
+        yield prepare
 
 
 class Stall:

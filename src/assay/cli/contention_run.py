@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
@@ -55,13 +55,7 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--repeat", type=click.IntRange(1), help="So many blocks.  [default: as many as fit the budget]")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @retaking
 @watching
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Listed, remembering, retaking, verb
+from assay.cli.params import Duration, Listed, minding_strangers, remembering, retaking, verb
 
 if TYPE_CHECKING:
     from assay.cli.energy_after import After
@@ -42,13 +42,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--repeat", type=click.IntRange(1), help="Processes started afresh.  [default: the file's, or 3]")
 @click.option("--budget", type=Duration(), help="For the whole run: nothing is begun that would not fit.")
 @click.option("--isolation", help="none, gpu, cpu, numa or full.  [default: gpu; none on a CPU]")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @retaking
 @remembering
 @click.option(

@@ -179,6 +179,17 @@ def remembering(function: FunctionT) -> FunctionT:
     return click.option("--history/--no-history", default=True, help="Keep the results in the history.")(function)
 
 
+def minding_strangers(function: FunctionT) -> FunctionT:
+    """Add the option that says what is done where others are busy."""
+    return click.option(
+        "--strangers",
+        type=click.Choice(["warn", "refuse", "wait"]),
+        default="warn",
+        show_default=True,
+        help="When others are busy before a trial.",
+    )(function)
+
+
 def retaking(function: FunctionT) -> FunctionT:
     """Add the option to measure disturbed trials again."""
     return click.option(

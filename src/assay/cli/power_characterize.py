@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.power_fleet import fleeted, sent
 from assay.cli.run import DEVICE, GPU
 from assay.core.errors import BadInput, nearest
@@ -35,13 +35,7 @@ QUICK_DURATION_S, QUICK_SETTLE_S = 2.0, 10.0
 @click.option("--budget", type=Duration(), help="For the whole run: shortens trials, and ends between repeats.")
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @retaking
 @watching
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
 STEPS = r"[0-9.][0-9.:%a-zA-Z]*"
@@ -39,13 +39,7 @@ NAME = r"[a-z_]\w*"
 @click.option("--together", is_flag=True, help="All GPUs at once; otherwise one after another.")
 @click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @click.option("--duration", type=Duration(), help="Per trial, starting not counted.  [default: 10 s]")
 @click.option(
     "--settle", type=Duration(zero_ok=True), help="At most, until clocks and heat are steady.  [default: 30 s]"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, behind_dashes, retaking, verb, watching
+from assay.cli.params import Duration, Fraction, Listed, behind_dashes, minding_strangers, retaking, verb, watching
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 @click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
 @click.option("--mode", type=click.Choice(["sequential", "concurrent"]), default="sequential", show_default=True)
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @click.option("--duration", type=Duration(), help="Per trial, restarts included.  [default: 10 s]")
 @click.option("--budget", type=Duration(), help="For the whole run; shortens the trials to fit.")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")

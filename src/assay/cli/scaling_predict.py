@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, retaking, verb, watching
+from assay.cli.params import Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, sequences_of, shaped, subject_of, whole_numbers
 from assay.core.errors import BadInput
@@ -57,13 +57,7 @@ if TYPE_CHECKING:
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @click.option("--warmup-runs", type=click.IntRange(0), default=3, show_default=True, envvar="WARMUP_RUNS")
 @click.option("--benchmark-runs", type=click.IntRange(1), default=10, show_default=True, envvar="BENCHMARK_RUNS")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @retaking
 @watching
 @click.option("--timeout", type=Duration(), default="600", show_default=True, help="For a worker to answer.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, Perhaps, retaking, verb, watching
+from assay.cli.params import Duration, Fraction, Listed, Perhaps, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, shaped
 
@@ -54,13 +54,7 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0)
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=COUNT, help="Groups the cores are parted into.  [default: one a rank]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @retaking
 @watching
 @click.option("--yardsticks/--no-yardsticks", default=None, help="Measure a large matmul too.  [default: on a GPU]")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import HostOption, hosted, sent
-from assay.cli.params import Duration, Listed, retaking, verb, watching
+from assay.cli.params import Duration, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=COUNT, help="Groups the cores are parted into.  [default: 1]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option(
-    "--strangers",
-    type=click.Choice(["warn", "refuse", "wait"]),
-    default="warn",
-    show_default=True,
-    help="When others are busy before a trial.",
-)
+@minding_strangers
 @click.option(
     "--duration", type=Duration(), help="Of one process, starting not counted.  [default: 60 s; 20 s on a CPU]"
 )
