@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import pytest
+
+from benchmarks.tokens_beside import in_turns
 from benchmarks.tokens_tables import against_bare, agreement, reached, split_line
+
+
+def told_of(table: str) -> list[float]:
+    return [float(cell.partition("±")[0]) for cell in table.splitlines()[2].split("|")[2:5]]
 
 
 def row(mode: str, batch: int, **figures: tuple[float, float] | None) -> dict[str, Any]:
@@ -34,9 +42,21 @@ def test_two_runs_agree_where_their_intervals_meet() -> None:
     assert "| eager, batch 1 | prefill | 0.02 ± 5.0 % | 0.03 ± 3.3 % | 1.500 | no |" in told
 
 
-def test_a_plain_loop_is_held_against_a_bare_one_by_its_decoding_alone() -> None:
-    bare = {"output_tokens": 13, "batches": {"1": {"one_s": [0.1, 0.1, 0.9], "all_s": [1.1, 1.1, 1.1]}}}
-    assert against_bare(FIRST, bare).splitlines()[2:] == ["| 1 | 12.0 | 12.0 | 1.000 |"]
+def test_our_plain_loop_is_held_against_a_bare_one_by_its_decoding_alone() -> None:
+    times = {"one_s": [0.1, 0.1], "bare_s": [1.1, 1.1, 2.1, 2.1], "ours_s": [1.0, 1.0, 2.0, 2.0]}
+    told = against_bare({"output_tokens": 13, "batches": {"1": times}})
+    assert told.splitlines()[2:] == ["| 1 | 8.0 | 8.0 | 1.000 |"]
+    slower = {**times, "ours_s": [1.1, 1.3, 2.2, 2.6]}
+    ours, alone, ratio = told_of(against_bare({"output_tokens": 13, "batches": {"8": slower}}))
+    assert ours == pytest.approx(8 * alone / 8 / 1.2, rel=0.01)
+    assert ratio == pytest.approx(1 / 1.2, rel=0.01)
+
+
+def test_calls_take_turns_after_one_round_to_warm_up() -> None:
+    made: list[str] = []
+    times = in_turns({name: partial(made.append, name) for name in "ab"}, "abba", 2)
+    assert "".join(made) == 3 * "abba"
+    assert {name: len(each) for name, each in times.items()} == {"a": 4, "b": 4}
 
 
 def test_a_split_model_is_told_by_where_its_parts_lie() -> None:

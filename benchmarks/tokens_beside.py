@@ -1,0 +1,121 @@
+"""What is measured beside the runs: a bare ``generate`` loop in turns with ours, and a model in two parts."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from assay.experiments.energy.config import EnergyConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+ROUNDS, TURN_TOKENS = 7, 32
+"""So often in turns, and so many tokens in each."""
+ORDER = ("one_s", "bare_s", "ours_s", "ours_s", "bare_s")
+SPLIT_MODEL, SPLIT_MEMORY = "random:llama-1b", {"0": "2GiB", "cpu": "16GiB"}
+
+
+def read(path: str) -> EnergyConfig:
+    """Return a configuration."""
+    from assay.experiments.energy.reading import read_config
+
+    return read_config(Path(path) if Path(path).exists() else ROOT / path, ())[0]
+
+
+def bare(config: EnergyConfig) -> dict[str, Any]:
+    """Return how long a bare ``generate`` and Assay's plain loop take, in seconds, in turns: bare, ours, ours, bare.
+
+    What disturbs a host comes and goes within seconds; in turns as short as that, it is the same for both. ``one_s`` is
+    a bare ``generate`` of one token: what reading the prompts takes, and is no decoding.
+    """
+    import torch
+
+    from assay.workloads.generation.batches import Batch, Batches
+    from assay.workloads.generation.eager import EagerLoop
+    from assay.workloads.generation.loading import loaded
+    from assay.workloads.generation.params import Generation
+
+    scenario, backend = config.scenario, config.backend
+    gpu = (backend.device_ids or (0,))[0]
+    device = "cpu:0" if backend.device == "cpu" else f"cuda:{gpu}"
+    dtype = "float32" if backend.torch_dtype == "auto" else backend.torch_dtype
+    model = _built(backend.model, torch.device(device.removesuffix(":0") if "cpu" in device else device), dtype)
+    ids = "" if "cpu" in device else f"[{gpu}]"
+    ours = loaded(Generation(model=backend.model, torch_dtype=dtype, device_ids=ids), device, 0)
+    length, output = scenario.input_tokens[0], min(scenario.output_tokens[0], TURN_TOKENS + 1)
+    found: dict[str, Any] = {"input_tokens": length, "output_tokens": output, "batches": {}}
+    for batch in scenario.batch_sizes:
+        prompt = torch.randint(0, model.config.vocab_size, (batch, length), device=model.device)
+        mask = torch.ones_like(prompt)
+        loop = EagerLoop(ours, Batches([Batch(prompt, mask, batch * length)]), output, {})
+
+        def alone(tokens: int, prompt: Any = prompt, mask: Any = mask) -> None:
+            settings = {"min_new_tokens": tokens, "max_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
+            made = model.generate(prompt, attention_mask=mask, **settings)
+            made[:, -1].sum().item()  # read by the host: it is there
+
+        calls = {"one_s": lambda call=alone: call(1), "bare_s": lambda call=alone: call(output), "ours_s": loop.decode}
+        found["batches"][str(batch)] = in_turns(calls, ORDER, ROUNDS)
+        loop.close()
+    return found
+
+
+def _built(name: str, device: Any, dtype: str) -> Any:
+    """Return a model of random weights, made without Assay."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from assay.workloads.generation.hub import config_of
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(getattr(torch, dtype))
+    with device:
+        model = AutoModelForCausalLM.from_config(config_of(name), dtype=getattr(torch, dtype)).eval()
+    torch.set_default_dtype(torch.float32)
+    return model
+
+
+def in_turns(calls: Mapping[str, Callable[[], object]], order: Sequence[str], rounds: int) -> dict[str, list[float]]:
+    """Return how long calls took, in seconds, by their names: all of them in order, so often, after once to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(-1, rounds):
+        for name in order:
+            began = time.perf_counter()
+            calls[name]()
+            if number >= 0:
+                times[name].append(time.perf_counter() - began)
+    return times
+
+
+def split() -> dict[str, Any]:
+    """Return whether a model that is split between a GPU and the CPU lies where it was planned, and gives the same.
+
+    Where it does not lie as planned, loading it is an error.
+    """
+    import torch
+
+    from assay.workloads.generation.loading import loaded
+    from assay.workloads.generation.params import Generation
+
+    whole = Generation(model=SPLIT_MODEL, torch_dtype="float32", device_ids="[0]")
+    parts = whole.model_copy(update={"max_memory": json.dumps(SPLIT_MEMORY)})
+    ids = torch.arange(1, 65).reshape(1, -1)
+    logits, maps = [], []
+    for generation in (whole, parts):
+        found = loaded(generation, "cuda:0", 0)
+        with torch.inference_mode():
+            logits.append(found.model(ids.to(found.device)).logits.float().cpu())
+        maps.append(dict(found.placement))
+        found.release()
+    error = (logits[0] - logits[1]).abs().max().item()
+    return {
+        "model": SPLIT_MODEL,
+        "max_memory": SPLIT_MEMORY,
+        "placement": maps[1],
+        "max_error": error,
+        "largest_logit": logits[0].abs().max().item(),
+    }
