@@ -35,8 +35,8 @@ SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") e
 KEPT = ("machine.json", "blocks.jsonl", "records.jsonl", "samples")
 
 
-def keep(run: Path, name: str, command: list[str]) -> None:
-    """Pack a run folder."""
+def keep(run: Path, name: str, command: list[str], also: tuple[str, ...] = ()) -> None:
+    """Pack a run folder; what the monitor wrote only where it is named among what goes ``also`` in."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     folder = RunFolder.open(run)
     found = conclude(find(folder.plan.experiment), folder).findings
@@ -48,7 +48,7 @@ def keep(run: Path, name: str, command: list[str]) -> None:
     }
     write(name, content)
     with tarfile.open(RESULTS / f"{name}.tar.xz", "w:xz") as archive:
-        for part in KEPT:
+        for part in (*KEPT, *also):
             archive.add(folder.path / part, arcname=part, filter=anonymous)
         plan = folder.plan.model_copy(update={"cwd": "."}).model_dump_json().encode()
         entry = tarfile.TarInfo("plan.json")

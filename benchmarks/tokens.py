@@ -6,7 +6,9 @@
 
 first          ``assay energy run benchmarks/tokens.yaml``, with the options given
 again          the same with windows twice as long, this day or another; again-graphs: of graphs alone
+short          the same at batch 1 alone, one process with windows of 1 s, which grow as long as that is not enough
 bare           a model built without Assay, whose bare ``generate`` takes turns with our plain loop
+host           how steady the host is, held to some cores and not
 split          a part of a smaller model on the CPU: where everything lies, and the logits, beside one in one piece
 """
 
@@ -16,13 +18,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import evidence
-from benchmarks.tokens_beside import bare, read, split
-from benchmarks.tokens_tables import against_bare, agreement, cells_of, reached, split_line
+from benchmarks.tokens_beside import bare, fingerprint, read, split
+from benchmarks.tokens_halves import halves
+from benchmarks.tokens_host import host, host_table
+from benchmarks.tokens_tables import against_bare, agreement, cells_of, csv_of, reached, split_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assay.experiments.energy.config import EnergyConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "benchmarks/tokens.yaml"
@@ -30,10 +39,17 @@ COMMANDS = {
     "first": ("energy", "run", CONFIG),
     "again": ("energy", "run", CONFIG, "--set", "scenario.window_s=8"),
     "again-graphs": ("energy", "run", CONFIG, "--set", "scenario.window_s=8", "--set", "scenario.modes=[graphs]"),
+    "short": (
+        *("energy", "run", CONFIG, "--set", "scenario.window_s=1", "--set", "scenario.repeats=1"),
+        *("--set", "scenario.batch_sizes=[1]"),
+    ),
 }
-NAMES = {"first": "tokens", "again": "tokens_again", "again-graphs": "tokens_again"}
+NAMES = {"first": "tokens", "again": "tokens_again", "again-graphs": "tokens_again", "short": "tokens_short"}
 BARE = evidence.RESULTS / "tokens_bare.json"
 SPLIT = evidence.RESULTS / "tokens_split.json"
+HOST = evidence.RESULTS / "tokens_host.json"
+BESIDE: dict[str, Callable[[EnergyConfig], dict[str, Any]]] = {"bare": bare, "split": split, "host": host}
+CSV = evidence.RESULTS / "tokens.csv"
 
 
 def run(folder: Path, parts: list[str], config: str = CONFIG, more: tuple[str, ...] = ()) -> int:
@@ -46,12 +62,11 @@ def run(folder: Path, parts: list[str], config: str = CONFIG, more: tuple[str, .
             command = [sys.executable, "-m", "assay", *words, "--no-history", "--output-dir", str(folder / part)]
             codes.append(subprocess.run(command, cwd=ROOT, check=False).returncode)
             write(folder / f"{part}.json", {"command": ["assay", *words]})
-        elif part == "bare":
-            write(folder / "bare.json", bare(read(config)))
-        elif part == "split":
-            write(folder / "split.json", split())
+        elif part in BESIDE:
+            command = ["python", "benchmarks/tokens.py", "run", "FOLDER", part]
+            write(folder / f"{part}.json", {"command": command, **fingerprint(), **BESIDE[part](read(config))})
         else:
-            raise SystemExit(f"{part} is no part: {', '.join((*COMMANDS, 'bare', 'split'))}.")
+            raise SystemExit(f"{part} is no part: {', '.join((*COMMANDS, *BESIDE))}.")
     return max(codes, default=0)
 
 
@@ -66,10 +81,13 @@ def keep(folder: Path) -> None:
         for found in sorted((folder / part).glob("energy*")) if (folder / part).is_dir() else []:
             if found.is_dir() and not found.is_symlink():
                 told = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
-                evidence.keep(found, name, told["command"])
-    for source, kept in ((folder / "bare.json", BARE), (folder / "split.json", SPLIT)):
+                evidence.keep(found, name, told["command"], also=("monitor",))
+    for kept in (BARE, SPLIT, HOST):
+        source = folder / f"{kept.stem.removeprefix('tokens_')}.json"
         if source.exists():
             kept.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    with evidence.unpacked("tokens") as run_folder:
+        CSV.write_text(csv_of(run_folder), encoding="utf-8")
 
 
 def verify() -> int:
@@ -85,11 +103,18 @@ def verify() -> int:
             differing = 1
         with evidence.unpacked(name) as run_folder:
             rows[name] = cells_of(run_folder)
-        print(reached(rows[name]) + "\n")
-    if len(rows) == len(set(NAMES.values())):
-        print(agreement(*rows.values()) + "\n")
+            print(reached(rows[name]) + "\n")
+            if name == "tokens":
+                print(halves(run_folder) + "\n")
+                if csv_of(run_folder) != CSV.read_text(encoding="utf-8"):
+                    print(f"{CSV.name}: what follows from the samples is not what was published")
+                    differing = 1
+    for other in list(rows)[1:]:
+        print(agreement(rows["tokens"], rows[other]) + "\n")
     if BARE.exists():
         print(against_bare(json.loads(BARE.read_text(encoding="utf-8"))) + "\n")
+    if HOST.exists():
+        print(host_table(json.loads(HOST.read_text(encoding="utf-8"))) + "\n")
     if SPLIT.exists():
         print(split_line(json.loads(SPLIT.read_text(encoding="utf-8"))))
     return differing if rows else 1

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from assay.experiments.energy.config import EnergyConfig
+    from assay.workloads.generation.eager import EagerLoop
 
 ROOT = Path(__file__).resolve().parents[1]
-ROUNDS, TURN_TOKENS = 7, 32
-"""So often in turns, and so many tokens in each."""
+TURN_TOKENS, TURNS_S = 8, 16.0
+"""So many tokens in each turn, and at each batch so long in turns."""
 ORDER = ("one_s", "bare_s", "ours_s", "ours_s", "bare_s")
 SPLIT_MODEL, SPLIT_MEMORY = "random:llama-1b", {"0": "2GiB", "cpu": "16GiB"}
 
@@ -26,11 +28,29 @@ def read(path: str) -> EnergyConfig:
     return read_config(Path(path) if Path(path).exists() else ROOT / path, ())[0]
 
 
+def fingerprint() -> dict[str, Any]:
+    """Return what this is measured on."""
+    import torch
+    import transformers
+
+    from assay.machine.detect import detect
+
+    machine = detect()
+    gpus = [gpu.name for gpu in machine.gpus]
+    return {
+        "gpu": gpus[0] if gpus else None,
+        "driver": machine.driver,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
 def bare(config: EnergyConfig) -> dict[str, Any]:
     """Return how long a bare ``generate`` and Assay's plain loop take, in seconds, in turns: bare, ours, ours, bare.
 
-    What disturbs a host comes and goes within seconds; in turns as short as that, it is the same for both. ``one_s`` is
-    a bare ``generate`` of one token: what reading the prompts takes, and is no decoding.
+    What disturbs a host comes and goes within seconds; in turns shorter than that, it is the same for both. ``one_s``
+    is a bare ``generate`` of one token: what reading the prompts takes, and is no decoding. Ours is from the first
+    token to the last.
     """
     import torch
 
@@ -53,13 +73,15 @@ def bare(config: EnergyConfig) -> dict[str, Any]:
         mask = torch.ones_like(prompt)
         loop = EagerLoop(ours, Batches([Batch(prompt, mask, batch * length)]), output, {})
 
-        def alone(tokens: int, prompt: Any = prompt, mask: Any = mask) -> None:
+        def alone(tokens: int, prompt: Any = prompt, mask: Any = mask) -> float:
+            began = time.perf_counter()
             settings = {"min_new_tokens": tokens, "max_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
             made = model.generate(prompt, attention_mask=mask, **settings)
             made[:, -1].sum().item()  # read by the host: it is there
+            return time.perf_counter() - began
 
-        calls = {"one_s": lambda call=alone: call(1), "bare_s": lambda call=alone: call(output), "ours_s": loop.decode}
-        found["batches"][str(batch)] = in_turns(calls, ORDER, ROUNDS)
+        calls = {"one_s": partial(alone, 1), "bare_s": partial(alone, output), "ours_s": partial(_decoded_s, loop)}
+        found["batches"][str(batch)] = in_turns(calls, ORDER, TURNS_S)
         loop.close()
     return found
 
@@ -79,19 +101,24 @@ def _built(name: str, device: Any, dtype: str) -> Any:
     return model
 
 
-def in_turns(calls: Mapping[str, Callable[[], object]], order: Sequence[str], rounds: int) -> dict[str, list[float]]:
-    """Return how long calls took, in seconds, by their names: all of them in order, so often, after once to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(-1, rounds):
+def _decoded_s(loop: EagerLoop) -> float:
+    """Return how long our loop decodes, in seconds."""
+    return sum(cast("list[float]", loop.whole()["gap_us"])) / 1e6
+
+
+def in_turns(calls: Mapping[str, Callable[[], float]], order: Sequence[str], long_s: float) -> dict[str, list[float]]:
+    """Return what calls say, by their names: all of them in order, once to warm up, and then for so long."""
+    said: dict[str, list[float]] = {name: [] for name in calls}
+    for name in order:
+        calls[name]()
+    until = time.perf_counter() + long_s
+    while time.perf_counter() < until:
         for name in order:
-            began = time.perf_counter()
-            calls[name]()
-            if number >= 0:
-                times[name].append(time.perf_counter() - began)
-    return times
+            said[name].append(calls[name]())
+    return said
 
 
-def split() -> dict[str, Any]:
+def split(_config: EnergyConfig) -> dict[str, Any]:
     """Return whether a model that is split between a GPU and the CPU lies where it was planned, and gives the same.
 
     Where it does not lie as planned, loading it is an error.

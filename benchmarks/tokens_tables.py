@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from assay.experiments.registry import find
 from assay.runner import conclude
-from assay.stats.intervals import mean_interval
+from assay.stats.metered import Draw, typical
 
 if TYPE_CHECKING:
     from assay.store.runs import RunFolder
@@ -26,6 +24,12 @@ def cells_of(folder: RunFolder) -> list[Row]:
     return list(json.loads((folder.path / "energy.json").read_text(encoding="utf-8"))["rows"])
 
 
+def csv_of(folder: RunFolder) -> str:
+    """Return the table that a run leaves for other programs, computed anew; it is not said where it lies now."""
+    conclude(find(folder.plan.experiment), folder)
+    return (folder.path / "energy.csv").read_text(encoding="utf-8").replace(folder.path.name, "tokens")
+
+
 def name_of(row: Row) -> str:
     """Return what a cell is called in a table."""
     return f"{row['cell']['mode']}, batch {row['cell']['batch']}"
@@ -40,6 +44,12 @@ def told(row: Row, figure: str, scale: float = 1.0) -> str:
         return f"{scale * found['value']:.4g}"
     half = (found["high"] - found["low"]) / 2 / abs(found["value"])
     return f"{scale * found['value']:.4g} ± {100 * half:.1f} %"
+
+
+def over(ratios: list[float]) -> str:
+    """Return the geometric mean of ratios with its 95 % interval."""
+    found = typical([Draw(ratio) for ratio in ratios])
+    return f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})" if found.low is not None else f"{found.value:.3f}"
 
 
 def reached(rows: list[Row]) -> str:
@@ -62,9 +72,9 @@ def reached(rows: list[Row]) -> str:
 
 
 def agreement(first: list[Row], again: list[Row]) -> str:
-    """Return the table of two runs, the second with windows twice as long."""
+    """Return the table of two runs: where their intervals meet, they agree."""
     lines = [
-        "| cell | energy | first, J/token | twice as long, J/token | ratio | intervals meet |",
+        "| cell | energy | first run, J/token | other run, J/token | ratio | intervals meet |",
         "|---|---|---|---|---|---|",
     ]
     others = {name_of(row): row for row in again}
@@ -90,11 +100,9 @@ def against_bare(bare: dict[str, Any]) -> str:
         tokens = int(batch) * (bare["output_tokens"] - 1)
         bare_s = [sum(times["bare_s"][2 * n : 2 * n + 2]) - 2 * one_s for n, one_s in enumerate(times["one_s"])]
         ours_s = [sum(times["ours_s"][2 * n : 2 * n + 2]) for n in range(len(bare_s))]
-        ratio = sum(bare_s) / sum(ours_s)
-        ends = mean_interval(np.array([b / sum(bare_s) - o / sum(ours_s) for b, o in zip(bare_s, ours_s, strict=True)]))
-        half = "" if ends is None else f" ± {len(bare_s) * ratio * (ends[1] - ends[0]) / 2:.3f}"
+        ratio = over([b / o for b, o in zip(bare_s, ours_s, strict=True)])
         rates = [2 * tokens * len(each) / sum(each) for each in (ours_s, bare_s)]
-        lines.append(f"| {batch} | {rates[0]:.1f} | {rates[1]:.1f} | {ratio:.3f}{half} |")
+        lines.append(f"| {batch} | {rates[0]:.1f} | {rates[1]:.1f} | {ratio} |")
     return "\n".join(lines)
 
 

@@ -36,6 +36,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "threshold_again"),
         ("decisions.py", "verify"),
         ("history.py", "verify"),
+        ("tokens.py", "verify"),
     ],
     ids=" ".join,
 )

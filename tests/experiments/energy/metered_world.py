@@ -64,6 +64,7 @@ class World:
         silent: GPUs that do not say their power.
         busy: The share of a decoding call in which kernels run.
         after: A call takes so many times as long after the profiler has looked at one.
+        sway: A share: calls are by turns so much shorter and longer than they are on average.
         answers: Of a server: what a call says of them, beside or instead of what it says else.
         uncounted: Whether nobody counts the tokens of prompts.
         host_w: Of the processors; null: they have no counters.
@@ -78,6 +79,7 @@ class World:
     silent: frozenset[int] = frozenset()
     busy: float = 0.9
     after: float = 1.0
+    sway: float = 0.0
     host_w: float | None = None
     watched: bool = True
     origin: Origin = "real"
@@ -153,7 +155,8 @@ class World:
         calls = max(1, int(np.ceil((trial.method.stage_s or 1.0) / call_s)))
         window_s = calls * call_s
         end_ns = start_ns + round(window_s * S)
-        found = {"call_us": [1e6 * call_s] * calls, **{name: values * calls for name, values in extras.items()}}
+        sways = [1e6 * call_s * (1 + self.sway * (-1) ** number) for number in range(calls)]
+        found = {"call_us": sways, **{name: values * calls for name, values in extras.items()}}
         series = [self._series(trial, place, name, values, (start_ns, end_ns)) for name, values in found.items()]
         return self._metered(trial, place, (start_ns, end_ns), calls, power_w * level), series
 

@@ -309,6 +309,21 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
 
 
+def test_a_host_that_is_waited_for_and_does_not_keep_its_speed_is_told_of() -> None:
+    there = gpus(1)
+    wanted = options(there, config())
+
+    def notes(busy: float, sway: float) -> list[str]:
+        row = single(there, wanted, World(there, busy=busy, sway=sway))
+        return [note for note in row.notes if "did not keep its speed" in note]
+
+    (said,) = notes(busy=0.2, sway=0.25)
+    low, high = 1e3 * STEP_S["eager"] * 0.75, 1e3 * STEP_S["eager"] * 1.25
+    assert f"a step took {low:.3g} to {high:.3g} ms" in said
+    assert not notes(busy=0.2, sway=0.05)
+    assert not notes(busy=0.9, sway=0.25)
+
+
 def test_prompts_that_are_not_as_long_as_the_cell_says_are_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))

@@ -166,16 +166,16 @@ def _mode_finding(options: EnergyOptions, both: tuple[EnergyRow, EnergyRow], nam
     if ratio.low is not None and ratio.high is not None:
         low, high = sorted((ratio.low**sign, ratio.high**sign))
         verdict = "yes" if high < 1 / (1 + MINIMUM_EFFECT) else "no" if low > 1 + MINIMUM_EFFECT else "unsure"
-    what = "energy per output token" if name == HEADLINE else "tokens a second"
+    what = "takes {} energy per output token" if name == HEADLINE else "makes {} tokens a second"
     return Finding(
-        claim=f"{options.config.backend.model}, {sizes}: decoding with graphs takes {better} {what} than eager",
+        claim=f"{options.config.backend.model}, {sizes}: decoding with graphs {what.format(better)} than eager",
         estimate=ratio,
         verdict=verdict,
         reason=None
         if verdict == "yes"
         else f"it is {ratio.value:.3g} times that of eager, not surely {better}"
         if verdict == "unsure"
-        else f"it takes {worse}: {ratio.value:.3g} times",
+        else f"it is {worse}: {ratio.value:.3g} times that of eager",
         records=tuple(dict.fromkeys((*eager.records, *graphs.records))),
         facts={**facts_of(options, cell), "about": "modes", "mode": "graphs", "against": "eager", "figure": name},
         origin=graphs.origin,

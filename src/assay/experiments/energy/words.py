@@ -24,6 +24,8 @@ HOST_BOUND = 0.7
 """A GPU that is busy for a smaller share of the time waits for the host."""
 CLIENT_BOUND = 0.8
 """A client that takes a larger share of a core to read a server's answers has no time to stamp them."""
+FEW_CALLS, UNSTEADY = 4, 1.2
+"""Of so many calls at least, the longest over the shortest from which on a host is unsteady."""
 STILL_TRACED = 1.08
 """A call that takes so many times as long after the profiler has looked at one is still being traced."""
 OTHER_LENGTH = 0.1
@@ -108,7 +110,19 @@ def _other_lengths(seen: CellSeen) -> list[str]:
 
 def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
     busy = figures["busy_share"]
-    return [] if isinstance(busy, str) or busy.value >= HOST_BOUND else [host_bound(busy.value, seen.cell.mode)]
+    if isinstance(busy, str) or busy.value >= HOST_BOUND:
+        return []
+    return [host_bound(busy.value, seen.cell.mode), *_unsteady(seen)]
+
+
+def _unsteady(seen: CellSeen) -> list[str]:
+    """Say that the host, which a cell waits for, did not keep its speed, which is why intervals are wide."""
+    calls_us = [us for each in seen.windows.get("decode", ()) for us in each.samples("call_us").tolist()]
+    if len(calls_us) < FEW_CALLS or max(calls_us) < UNSTEADY * min(calls_us):
+        return []
+    step_ms = [us / 1e3 / max(1, seen.cell.output_tokens - 1) for us in (min(calls_us), max(calls_us))]
+    took = f"from call to call a step took {step_ms[0]:.3g} to {step_ms[1]:.3g} ms"
+    return [f"the host did not keep its speed: {took}, so that time and joules are known less well than the GPU's own"]
 
 
 def _still_traced(windows: Sequence[Seen]) -> list[str]:

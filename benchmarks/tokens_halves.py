@@ -1,0 +1,74 @@
+"""Whether twice as long gives the same joules per token: the first half of each window beside the whole of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assay.experiments.energy.options import EnergyOptions
+from assay.experiments.energy.step import walk
+from assay.joules.model import CounterModel, SensorModel
+from assay.joules.recorded import PRECISION, gpu_readings
+from assay.joules.windows import window_energy
+from assay.launch.staging import MARGIN_NS
+from benchmarks.tokens_tables import over
+
+if TYPE_CHECKING:
+    from assay.experiments.energy.stages import Seen
+    from assay.store.records import Records
+    from assay.store.runs import RunFolder
+
+PHASES = {"prefill": "input_tokens", "decode": "output_tokens"}
+AT_ONCE = SensorModel(
+    device="assumed",
+    driver="any",
+    counter=CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.0, lag_error_s=0.05, read_s=0.01),
+)
+"""A counter that is not late, as the look before the run found it."""
+SAME = 0.005
+"""A share: so near the joules of a window must be to those that its record has."""
+
+
+def halves(folder: RunFolder) -> str:
+    """Return the table of a run."""
+    options, records = EnergyOptions.model_validate(folder.plan.options), folder.records()
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for seen in walk(options, records).gathered.seen:
+        if seen.place.cell is not None and seen.place.phase in PHASES and seen.stage.calls > 1:
+            name = f"{seen.place.cell.mode}, batch {seen.place.cell.batch}", seen.place.phase
+            found = _of_window(seen, records)
+            if found is not None:
+                pairs.setdefault(name, []).append(found)
+    lines = [
+        "| cell | phase | windows | first half, J/token | twice as long, J/token | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (cell, phase), several in pairs.items():
+        half, whole = (float(np.mean([pair[n] for pair in several])) for n in (0, 1))
+        ratio = over([whole_j / half_j for half_j, whole_j in several])
+        lines.append(f"| {cell} | {phase} | {len(several)} | {half:.4g} | {whole:.4g} | {ratio} |")
+    return "\n".join(lines)
+
+
+def _of_window(seen: Seen, records: Records) -> tuple[float, float] | None:
+    """Return the joules of a token in the first half of a window's calls, and in all of them.
+
+    Raises:
+        ValueError: The sensor did not see as is assumed here.
+    """
+    stage, tokens = seen.stage, seen.samples(PHASES[seen.place.phase])
+    ends_us = seen.samples("start_us") + seen.samples("call_us")
+    count = len(ends_us) // 2
+    half_ns = stage.start_ns + int(1000 * ends_us[count - 1])
+    lines = records.watched_between(seen.record, stage.start_ns, stage.end_ns, margin_s=MARGIN_NS / 1e9)
+    readings = gpu_readings(lines, 0)
+    found = [
+        window_energy(readings, stage.start_ns, end_ns, AT_ONCE, precision=PRECISION).joules
+        for end_ns in (half_ns, stage.end_ns)
+    ]
+    if found[0] is None or found[1] is None or stage.energy is None:
+        return None
+    if abs(found[1].value / stage.energy.value - 1) > SAME:
+        raise ValueError(f"{seen.place.name}: {found[1].value:.4g} J, but its record has {stage.energy.value:.4g} J")
+    return found[0].value / float(tokens[:count].sum()), found[1].value / float(tokens.sum())
