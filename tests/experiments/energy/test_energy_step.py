@@ -214,6 +214,30 @@ def test_no_block_begins_that_the_budget_has_no_room_for() -> None:
         assert all(row.partial == (len(blocks) < 3) for row in study_of(there, bound, records).result.rows)
 
 
+def test_how_long_the_rest_takes_is_told_from_the_processes_before() -> None:
+    there = gpus(1)
+    wanted = options(there, config(modes=["eager", "graphs"]))
+    world = World(there, takes_s=70.0)
+    records = world.measured(wanted)
+    assert [record.block for record in records] == FIRST
+    lefts = [first(wanted).left_s or 0]
+    for count in (1, 2):
+        step = EXPERIMENT.step(there, wanted, Remembered(list(records)[:count], world.kept))
+        assert isinstance(step, Block)
+        lefts.append(step.left_s or 0)
+    assert lefts == sorted(lefts, reverse=True)
+    assert 2 * 70.0 < lefts[1] < lefts[0] / 2
+    assert lefts[2] > 70.0
+
+
+def test_a_budget_that_one_process_does_not_come_through_in_is_told_of_at_once() -> None:
+    there = gpus(1)
+    stages = 7 * options(there, config(modes=["eager", "graphs"])).stage_s
+    for budget_s, said in ((stages - 1, ["a budget of"]), (stages + 1, [])):
+        notes = options(there, config(modes=["eager", "graphs"]), budget_s=budget_s).notes
+        assert [note[:11] for note in notes if "begun all the same" in note] == said
+
+
 def test_nothing_is_measured_for_longer_without_joules_or_after_a_failure() -> None:
     there = gpus(1)
     for world, wanted, blocks in (

@@ -11,6 +11,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Isolation, StrangerPolicy
 from assay.core.values import Value
 from assay.experiments.energy.config import EnergyConfig
+from assay.experiments.energy.phases import places_of
 from assay.experiments.energy.windows import stage_length
 from assay.isolation.devices import choose
 from assay.workloads.generation.links import link_notes, ordered
@@ -134,8 +135,17 @@ def options_of(
         retakes=retakes,
         strangers=strangers,
         seed=config.scenario.seed,
-        notes=(*notes, *said),
+        notes=(*notes, *said, *_short(budget_s, stage_s, config)),
     )
+
+
+def _short(budget_s: float | None, stage_s: float, config: EnergyConfig) -> tuple[str, ...]:
+    """Say that a budget is too short for one process to come through, if it is."""
+    stages = len(places_of(config))
+    if budget_s is None or budget_s >= stages * stage_s:
+        return ()
+    said = f"a budget of {budget_s:g} s is shorter than the {stages} stages of {stage_s:g} s of one process"
+    return (f"{said}: it is begun all the same, takes longer, and what it does not come to is left out",)
 
 
 def _places(

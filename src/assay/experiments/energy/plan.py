@@ -36,6 +36,8 @@ TOKEN_S = 0.15
 PREFILL_S = 3.0
 BESIDE_S = 2.0
 """Of a trial: to look around before and after, to write it down."""
+SLOWER = 1.5
+"""A process takes so many times as long as those before at the most, as far as it is told of."""
 LEAST_S = 5.0
 """However small the budget: a process measures for so long."""
 
@@ -61,22 +63,33 @@ def everything(options: EnergyOptions) -> tuple[Place, ...]:
 
 
 def process(
-    options: EnergyOptions, round_: int, number: int, places: tuple[Place, ...], why: str, *, spent_s: float
+    options: EnergyOptions,
+    round_: int,
+    number: int,
+    places: tuple[Place, ...],
+    why: str,
+    *,
+    before: Sequence[Record] = (),
 ) -> Planned:
     """Return the block of one process: in a round, the first of which is 0, its number, the first of which is 1."""
     name = f"process-{number}" if round_ == 0 else f"longer-{round_}-process-{number}"
-    stage_s, last = TIMES[round_] * options.stage_s, options.restarts - number
+    stage_s, last, spent_s = TIMES[round_] * options.stage_s, options.restarts - number, taken_s(before)
     trial = _trial(options, name, places, stage_s, last=last, spent_s=spent_s)
-    left_s = (last + 1) * (process_s(options, places, stage_s) + BESIDE_S)
+    left_s = (last + 1) * _at_most_s(options, round_, places, before)
     if measures_longer(options):
-        later = TIMES[round_ + 1 :]
-        left_s += options.restarts * sum(
-            process_s(options, places, times * options.stage_s) + BESIDE_S for times in later
-        )
+        later = range(round_ + 1, len(TIMES))
+        left_s += options.restarts * sum(_at_most_s(options, each, places, before) for each in later)
     left_s = min(left_s, _rest_s(options, spent_s))
     said = f"process {number} of {options.restarts}, {why}" if options.restarts > 1 else why
     block = Block(name=name, why=said, trials=(trial,), left_s=left_s)
     return Planned(block, places, round_, number)
+
+
+def _at_most_s(options: EnergyOptions, round_: int, places: Sequence[Place], before: Sequence[Record]) -> float:
+    """Return what is told of how long a process of a round takes: at most, from those before where there are any."""
+    compiled = [place for place in places if place.phase == "decode"]
+    bound_s = process_s(options, places, TIMES[round_] * options.stage_s, compiled=compiled) + BESIDE_S
+    return min(bound_s, SLOWER * expected_s(options, round_, places, before)) if before else bound_s
 
 
 def of_everything(options: EnergyOptions) -> str:
@@ -133,16 +146,24 @@ def _trial(
     )
 
 
-def process_s(options: EnergyOptions, places: Sequence[Place], stage_s: float) -> float:
-    """Return at most how long one process takes, in seconds, as far as can be foreseen."""
-    return START_S + sum(_place_s(options, place, stage_s) for place in places)
+def process_s(
+    options: EnergyOptions, places: Sequence[Place], stage_s: float, *, compiled: Sequence[Place] | None = None
+) -> float:
+    """Return at most how long one process takes, in seconds, as far as can be foreseen.
+
+    What decoding has compiled is there for whole answers; any phase of graphs may have to compile, unless it is said
+    which.
+    """
+    return START_S + sum(
+        _place_s(options, place, stage_s, compiles=compiled is None or place in compiled) for place in places
+    )
 
 
-def _place_s(options: EnergyOptions, place: Place, stage_s: float) -> float:
+def _place_s(options: EnergyOptions, place: Place, stage_s: float, *, compiles: bool) -> float:
     """Return at most how long one stage takes: put in place, warmed up, and called until its time is up."""
     if place.cell is None:
         return stage_s + IN_PLACE_S
-    compiled = place.cell.mode == "graphs" and options.config.scenario.compile
+    compiled = compiles and place.cell.mode == "graphs" and options.config.scenario.compile
     call_s = PREFILL_S if place.phase == "prefill" else PREFILL_S + TOKEN_S * place.cell.output_tokens
     warm_s = options.config.scenario.warmup * call_s
     return (COMPILED_S if compiled else IN_PLACE_S) + warm_s + max(stage_s, options.stage_calls * call_s) + call_s

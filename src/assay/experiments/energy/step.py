@@ -57,7 +57,7 @@ def walk(options: EnergyOptions, records: Records) -> Walk:
 def _next(options: EnergyOptions, planned: Sequence[Planned], gathered: Gathered) -> Planned | Done:
     before = gathered.records
     if not planned:
-        return plan.process(options, 0, 1, plan.everything(options), plan.of_everything(options), spent_s=0.0)
+        return plan.process(options, 0, 1, plan.everything(options), plan.of_everything(options))
     last = planned[-1]
     if before[-1].status != "ok":
         return Done(why=f"nothing more can be measured: {before[-1].reason}")
@@ -74,7 +74,7 @@ def _next_process(options: EnergyOptions, last: Planned, before: Sequence[Record
     if _is_over(options, last.round, last.places, before, processes=1):
         return Done(why=f"the budget of {options.budget_s:g} s leaves no room for process {number}")
     why = plan.of_everything(options) if last.round == 0 else f"{plan.TIMES[last.round]} times as long"
-    return plan.process(options, last.round, number, last.places, why, spent_s=plan.taken_s(before))
+    return plan.process(options, last.round, number, last.places, why, before=before)
 
 
 def _for_longer(options: EnergyOptions, last: Planned, gathered: Gathered) -> Planned | Done:
@@ -92,7 +92,7 @@ def _for_longer(options: EnergyOptions, last: Planned, gathered: Gathered) -> Pl
     if _is_over(options, number, places, before, processes=options.restarts):
         return Done(why=f"the budget of {options.budget_s:g} s leaves no room to measure {names} for longer")
     why = f"{names} whose joules are not known to {precision}, {plan.TIMES[number]} times as long"
-    return plan.process(options, number, 1, places, why, spent_s=plan.taken_s(before))
+    return plan.process(options, number, 1, places, why, before=before)
 
 
 def _is_over(
