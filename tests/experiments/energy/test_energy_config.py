@@ -241,6 +241,18 @@ def test_nothing_is_left_out_without_a_word(tmp_path: Path) -> None:
         assert word in notes
 
 
+def test_a_temperature_at_which_nothing_is_drawn_is_told_of() -> None:
+    tiny, hub = "backend.model=random:llama-tiny", "backend.model=someone/model"
+    for asked, model, told in (
+        ("{temperature: 0.7}", tiny, True),
+        ("{temperature: 0.7, do_sample: false}", hub, True),
+        ("{temperature: 0.7}", hub, False),
+        ("{temperature: 0.7, do_sample: true}", tiny, False),
+    ):
+        notes = read_config(None, [model, f"scenario.generate_kwargs={asked}"])[1]
+        assert any("generate_kwargs.temperature changes nothing" in note for note in notes) == told
+
+
 def test_without_a_file_a_model_is_enough() -> None:
     config, notes = read_config(
         None, ["backend.model=random:llama-tiny", "scenario.input_tokens=9"], defaults={"scenario": {"repeats": 1}}

@@ -26,6 +26,8 @@ OF_THE_SERVER_ITSELF = (
     "trust_remote_code",
 )  # fmt: skip
 
+OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
 
 def contradictions(config: EnergyConfig) -> Iterator[Problem]:
     """Give the place and the sentence of everything that cannot be together."""
@@ -162,6 +164,13 @@ def remarks(config: EnergyConfig) -> Iterator[str]:
         yield f"metrics.enabled is false, so that times are measured and no energy{without}"
     if scenario.reasoning is False and scenario.reasoning_params:
         yield "scenario.reasoning is false, so that reasoning_params are left out"
+    settings = scenario.generate_kwargs
+    drawn = [name for name in OF_SAMPLING if name in settings]
+    samples = settings.get("do_sample", None if not is_random(config.backend.model) else False)
+    if (
+        config.backend.type == "pytorch" and drawn and samples is False
+    ):  # a model of a hub may say itself that it samples
+        yield f"without do_sample: true the likeliest token is taken, and generate_kwargs.{drawn[0]} changes nothing"
     names = ("text_column_name", "num_samples", "truncation")
     said = [name for name in names if getattr(scenario, name) != _default(Scenario, name)]
     if scenario.prompts == RANDOM_PROMPTS and said:
