@@ -25,7 +25,7 @@ AT_ONCE = SensorModel(
     driver="any",
     counter=CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.0, lag_error_s=0.05, read_s=0.01),
 )
-"""A counter that is not late, as the look before the run found it."""
+"""A counter that is not late: so the joules of a run follow that does not say how its sensor saw."""
 SAME = 0.005
 """A share: so near the joules of a window must be to those that its record has."""
 
@@ -33,11 +33,13 @@ SAME = 0.005
 def halves(folder: RunFolder) -> str:
     """Return the table of a run."""
     options, records = EnergyOptions.model_validate(folder.plan.options), folder.records()
+    told = folder.path / "monitor" / "sensors-gpu0.json"
+    sensor = SensorModel.model_validate_json(told.read_text(encoding="utf-8")) if told.exists() else AT_ONCE
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for seen in walk(options, records).gathered.seen:
         if seen.place.cell is not None and seen.place.phase in PHASES and seen.stage.calls > 1:
             name = f"{seen.place.cell.mode}, batch {seen.place.cell.batch}", seen.place.phase
-            found = _of_window(seen, records)
+            found = _of_window(seen, records, sensor)
             if found is not None:
                 pairs.setdefault(name, []).append(found)
     lines = [
@@ -51,7 +53,7 @@ def halves(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def _of_window(seen: Seen, records: Records) -> tuple[float, float] | None:
+def _of_window(seen: Seen, records: Records, sensor: SensorModel) -> tuple[float, float] | None:
     """Return the joules of a token in the first half of a window's calls, and in all of them.
 
     Raises:
@@ -64,7 +66,7 @@ def _of_window(seen: Seen, records: Records) -> tuple[float, float] | None:
     lines = records.watched_between(seen.record, stage.start_ns, stage.end_ns, margin_s=MARGIN_NS / 1e9)
     readings = gpu_readings(lines, 0)
     found = [
-        window_energy(readings, stage.start_ns, end_ns, AT_ONCE, precision=PRECISION).joules
+        window_energy(readings, stage.start_ns, end_ns, sensor, precision=PRECISION).joules
         for end_ns in (half_ns, stage.end_ns)
     ]
     if found[0] is None or found[1] is None or stage.energy is None:

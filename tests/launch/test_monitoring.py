@@ -12,6 +12,9 @@ import pytest
 
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.core.processes import identify
+from assay.joules.kept import keep_model
+from assay.joules.model import SensorModel
+from assay.joules.recorded import ASSUMED
 from assay.launch.monitoring import Monitoring, gpus_of, named
 from assay.launch.outcome import Outcome, RawSeries
 from assay.machine.detect import detect
@@ -63,6 +66,20 @@ def test_a_trial_on_a_gpu_has_its_energy_and_what_was_seen(tmp_path: Path, make_
     spans = [line.name for line in lines if isinstance(line, Mark)]
     assert spans == [named(planned), f"timed {named(planned)}"]
     assert "softmax@numpy on cuda:0" in spans[0]
+
+
+def test_how_sensors_see_that_were_looked_at_is_kept_beside_what_they_said(
+    tmp_path: Path, make_fake_nvml: MakeFakeNvml
+) -> None:
+    with attached(make_fake_nvml([hopper(), hopper()])):
+        machine = detect()
+        looked = ASSUMED.model_copy(update={"device": machine.gpus[1].uuid, "driver": machine.driver or "unknown"})
+        keep_model(looked)
+        with Monitoring(machine, tmp_path) as monitoring:
+            monitoring.begin(trial("cuda:0"))
+    (kept,) = (tmp_path / "monitor").glob("sensors-*.json")
+    assert kept.name == "sensors-gpu1.json"
+    assert SensorModel.model_validate_json(kept.read_text()) == looked
 
 
 def test_where_what_was_timed_is_too_short_the_energy_is_that_of_the_whole_trial(

@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from assay.core.durable import friendly_os_errors
+from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import AssayError
 from assay.isolation.targets import targets
+from assay.joules.kept import kept_model
 from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged, spent_by_gpu
 from assay.launch import staging
 from assay.launch.placing import placements_of
@@ -88,6 +89,7 @@ class Monitoring:
         try:
             with friendly_os_errors(self.folder):
                 (self.folder / "monitor").mkdir(exist_ok=True)
+                self._keep_models()
             self.recording = Recording.start(
                 RecordingOptions(
                     path=str(self.folder.absolute() / name),
@@ -105,6 +107,14 @@ class Monitoring:
             self._trouble = None
         except AssayError as error:
             self.recording, self._trouble = None, f"no monitor watched: {str(error).rstrip('.')}"
+
+    def _keep_models(self) -> None:
+        """Write down how the sensors see by which joules are reckoned, so that they can be reckoned again elsewhere."""
+        for gpu in self.machine.gpus:
+            model = kept_model(gpu.uuid, self.machine.driver or "unknown")
+            if model is not None:
+                path = self.folder / "monitor" / f"sensors-gpu{gpu.index}.json"
+                replace_atomically(path, model.model_dump_json(indent=2).encode())
 
     def end(self, trial: Trial, outcome: Outcome) -> Seen:
         """Return what was seen of a trial that has just ended."""
