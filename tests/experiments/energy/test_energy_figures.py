@@ -309,6 +309,14 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
 
 
+def test_prompts_for_which_the_gpu_waits_are_told_of_in_every_mode() -> None:
+    there = gpus(1)
+    wanted = options(there, config(modes=["eager", "graphs"]))
+    for busy, told in ((0.45, True), (0.9, False)):
+        for row in result_of(there, wanted, World(there, busy=busy).measured(wanted)).rows:
+            assert any("the GPU waited for it 55 % of that time" in note for note in row.notes) == told
+
+
 def test_a_host_that_is_waited_for_and_does_not_keep_its_speed_is_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config())

@@ -58,6 +58,7 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
                 *_client_bound(seen),
                 *_other_lengths(seen),
                 *_host_bound(seen, figures),
+                *_reads_slowly(seen),
                 *_still_traced(windows),
                 *_apart(figures),
                 *(note for each in windows if each.facts is not None for note in each.facts.notes),
@@ -113,6 +114,16 @@ def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
     if isinstance(busy, str) or busy.value >= HOST_BOUND:
         return []
     return [host_bound(busy.value, seen.cell.mode), *_unsteady(seen)]
+
+
+def _reads_slowly(seen: CellSeen) -> list[str]:
+    """Say that the GPU waited for the host while prompts were read, which graphs do not change."""
+    facts = [(each.fact("busy_us"), each.fact("untraced_us")) for each in seen.windows.get("prefill", ())]
+    shares = [busy_us / whole_us for busy_us, whole_us in facts if busy_us is not None and whole_us]
+    if not shares or median(shares) >= HOST_BOUND:
+        return []
+    waited = 100 * (1 - median(shares))
+    return [f"reading prompts is launched by the host, and the GPU waited for it {waited:.0f} % of that time"]
 
 
 def _unsteady(seen: CellSeen) -> list[str]:
