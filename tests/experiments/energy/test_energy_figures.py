@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core.page import Page, Text
+from assay.core.results import Estimate
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.result import NOT_ASKED, study_of
 from assay.experiments.energy.rows import FIGURES, EnergyResult, EnergyRow
-from assay.experiments.energy.words import sentence
+from assay.experiments.energy.words import sentence, share
 from tests.experiments.energy.metered_world import (
     DECODE_W,
     IDLE_W,
@@ -307,6 +308,12 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     assert "mode graphs shows the GPU's" in said
     assert not any("mode graphs" in note for note in graphs.notes)
     assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
+
+
+def test_what_a_share_leaves_is_never_less_than_nothing() -> None:
+    busy = Estimate(value=0.995, low=0.98, high=1.01, unit="", scope="run", method="", n=3)
+    assert share(busy) == "99.5 % (98–101)"
+    assert share(busy, rest=True) == "0.5 % (0–2)"
 
 
 def test_prompts_for_which_the_gpu_waits_are_told_of_in_every_mode() -> None:

@@ -186,7 +186,7 @@ def number(estimate: Estimate | None, digits: int = 3) -> str | None:
 def share(estimate: Estimate, *, rest: bool = False) -> str:
     """Write a share, or with ``rest`` what it leaves of the whole, with the ends of its interval: "40 % (38–42)"."""
     value, low, high = (
-        None if end is None else 100 * (1 - end if rest else end)
+        None if end is None else 100 * (max(0.0, 1 - end) if rest else end)
         for end in (estimate.value, estimate.low, estimate.high)
     )
     told = f"{value:.3g} %"
