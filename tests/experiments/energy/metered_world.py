@@ -12,6 +12,7 @@ from assay.core.results import Estimate, Evidence, GpuSeen, Meanwhile, Record, S
 from assay.experiments.energy.config import EnergyConfig
 from assay.experiments.energy.options import EnergyOptions, options_of
 from assay.experiments.energy.step import walk
+from assay.workloads.generation.busy import STEPS
 from assay.workloads.generation.params import Generation
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
@@ -137,10 +138,12 @@ class World:
 
     def _facts(self, number: int, told: Generation, why: str | None) -> SubjectFacts:
         step_s = STEP_S[told.mode]
+        reads, steps = told.phase == "prefill", min(STEPS, told.output_tokens - 1)
+        looked_s = told.batch * told.input_tokens * PREFILL_TOKEN_S if reads else steps * step_s
         return SubjectFacts(
             subject=number, left_out=why, placement={"model.layers.0": "cuda:0"}, notes=self.notes,
             measured={
-                "busy_us": self.busy * 1e6, "untraced_us": 1e6, "untraced_after_us": self.after * 1e6,
+                "busy_us": self.busy * looked_s * 1e6, "untraced_us": 1e6, "untraced_after_us": self.after * 1e6,
                 "step_read_bytes": 0.25 * step_s * 4e12, "memory_bytes_per_s": 4e12,
                 "call_flop": 0.5 * told.batch * told.input_tokens * PREFILL_TOKEN_S * 1e15, "compute_flop_per_s": 1e15,
             },

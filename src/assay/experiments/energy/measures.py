@@ -10,6 +10,7 @@ from assay.experiments.energy.answers import PROMPTS, other_length
 from assay.experiments.energy.latencies import LATENCIES
 from assay.experiments.energy.seen import NOT_APART
 from assay.stats.metered import Draw
+from assay.workloads.generation.busy import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +152,16 @@ def _ratio(seen: Seen, above: str, below: str, times: float = 1.0) -> float | No
     return None if first is None or not second else times * first / second
 
 
+def busy_share(seen: Seen) -> float | None:
+    """Return for how much of a window some kernel ran, of decoding or of reading: kernels' time over that of tokens."""
+    busy_us, cell = seen.fact("busy_us"), seen.place.cell
+    decodes = seen.place.phase == "decode"
+    took_us = seen.samples("gap_us" if decodes else "first_token_us")
+    if busy_us is None or cell is None or not len(took_us):
+        return None
+    return busy_us / (min(STEPS, cell.output_tokens - 1) if decodes else 1) / float(took_us.mean())
+
+
 def _bandwidth(seen: Seen) -> float | None:
     batch = seen.place.cell.batch if seen.place.cell is not None else 1
     steps_per_s = seen.count("output_tokens") / batch / seen.window_s
@@ -220,9 +231,7 @@ FIGURE: dict[str, Callable[[CellSeen], Draws]] = {
     "power_w": _per_joule("whole", lambda seen, joules: joules / seen.window_s),
     "idle_w": _idle_w,
     "idle_share": _idle_share,
-    "busy_share": _of_facts(
-        "decode", lambda seen: _ratio(seen, "busy_us", "untraced_us"), "the kernels of a GPU were not looked at"
-    ),
+    "busy_share": _of_facts("decode", busy_share, "the kernels of a GPU were not looked at"),
     "bandwidth_share": _of_facts("decode", _bandwidth, "how fast memory is was not found out"),
     "compute_share": _of_facts("prefill", _compute, "how fast arithmetic is was not found out"),
     "phases_share": _phases_share,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.units import significant
 from assay.experiments.energy import answers
+from assay.experiments.energy.measures import busy_share
 from assay.experiments.energy.rows import FIGURES
 from assay.experiments.notes import grouped
 
@@ -118,8 +119,7 @@ def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
 
 def _reads_slowly(seen: CellSeen) -> list[str]:
     """Say that the GPU waited for the host while prompts were read, which graphs do not change."""
-    facts = [(each.fact("busy_us"), each.fact("untraced_us")) for each in seen.windows.get("prefill", ())]
-    shares = [busy_us / whole_us for busy_us, whole_us in facts if busy_us is not None and whole_us]
+    shares = [share for each in seen.windows.get("prefill", ()) if (share := busy_share(each)) is not None]
     if not shares or median(shares) >= HOST_BOUND:
         return []
     waited = 100 * (1 - median(shares))
