@@ -3,6 +3,7 @@
     python benchmarks/tokens.py run FOLDER [PART…] [-- OPTION…]   measure; all of it goes into FOLDER
     python benchmarks/tokens.py keep FOLDER                       pack what was measured as evidence
     python benchmarks/tokens.py verify                            compute the tables again from what is kept
+    python benchmarks/tokens.py publish                           write anew what follows, when a method has changed
 
 first          ``assay energy run benchmarks/tokens.yaml``, with the options given
 again          the same with windows twice as long, this day or another; again-graphs: of graphs alone
@@ -86,17 +87,27 @@ def keep(folder: Path) -> None:
         source = folder / f"{kept.stem.removeprefix('tokens_')}.json"
         if source.exists():
             kept.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    publish()
+
+
+def publish() -> None:
+    """Write anew what follows from every kept run."""
+    for name in kept_runs():
+        evidence.write(name, {**evidence.published(name), "findings": evidence.recomputed(name)})
     with evidence.unpacked("tokens") as run_folder:
         CSV.write_text(csv_of(run_folder), encoding="utf-8")
+
+
+def kept_runs() -> list[str]:
+    """Return the names of the runs that are kept."""
+    return [name for name in dict.fromkeys(NAMES.values()) if (evidence.RESULTS / f"{name}.json").exists()]
 
 
 def verify() -> int:
     """Compute the findings of every kept run again, and print what is published; 1 where they differ."""
     differing = 0
     rows: dict[str, list[dict[str, Any]]] = {}
-    for name in dict.fromkeys(NAMES.values()):
-        if not (evidence.RESULTS / f"{name}.json").exists():
-            continue
+    for name in kept_runs():
         content = evidence.published(name)
         if evidence.recomputed(name) != content["findings"]:
             print(f"{name}: what follows from the samples is not what was published")
@@ -130,6 +141,9 @@ def main(words: list[str]) -> int:
             return run(Path(folder), parts, configs[0], tuple(more))
         case ["keep", folder]:
             keep(Path(folder))
+            return 0
+        case ["publish"]:
+            publish()
             return 0
         case ["verify"]:
             return verify()
