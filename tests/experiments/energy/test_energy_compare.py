@@ -238,6 +238,40 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(tmp_path: Path) -> None:
         CliRunner().invoke(command, [str(other), "-o", "x.pdf"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("nan,,", "'nan' under decode_j_per_token is no number"),
+        ("inf,1,2", "'inf' under decode_j_per_token is no number"),
+        ("-3,,", "decode_j_per_token is -3 [None, None], which no measurement gives"),
+        ("0,0,0", "decode_j_per_token is 0 [0.0, 0.0], which no measurement gives"),
+        ("5,9,10", "decode_j_per_token is 5 [9.0, 10.0], which no measurement gives"),
+    ],
+)
+def test_a_table_with_what_nobody_measured_is_refused_with_its_row(tmp_path: Path, cells: str, said: str) -> None:
+    table = tmp_path / "table.csv"
+    names = "decode_tokens_per_s,decode_j_per_token,decode_j_per_token_low,decode_j_per_token_high"
+    table.write_text(
+        f"model,mode,batch_size,concurrency,input_tokens,output_tokens,{names}\nA,eager,1,1,1,1,9,{cells}\n"
+    )
+    with pytest.raises(BadInput) as error:
+        points(read([table]).rows, "decode")
+    assert str(error.value) == f"{table}, row 1: {said}."
+
+
+def test_prompts_of_another_length_than_asked_for_are_compared_by_theirs() -> None:
+    asked: dict[str, Scalar] = {
+        "model": "A",
+        "mode": "eager",
+        "batch_size": 1,
+        "input_tokens": 512,
+        "output_tokens": 128,
+    }
+    for read_tokens, length in ((70, 7), (5000, 512), (0, 512)):
+        (point,) = points([{**asked, "measured_input_tokens": read_tokens, "measured_requests": 10}], "decode")
+        assert point.input_tokens == length
+
+
 def test_one_bad_source_among_good_ones_is_told_and_the_rest_compared(tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("[")

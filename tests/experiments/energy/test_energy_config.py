@@ -241,6 +241,14 @@ def test_nothing_is_left_out_without_a_word(tmp_path: Path) -> None:
         assert word in notes
 
 
+def test_what_could_not_be_measured_or_written_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    tiny = "backend: {type: pytorch, model: 'random:llama-tiny'}\n"
+    without = f"{tiny}scenario: {{generate_kwargs: {{use_cache: false}}}}\n"
+    assert "decoding is nothing apart" in refused(tmp_path, without)
+    assert read(tmp_path, without, "scenario.output_tokens=1").scenario.generate_kwargs == {"use_cache": False}
+    assert "name" in refused(tmp_path, f"name: {101 * 'x'}\n{tiny}")
+
+
 def test_a_temperature_at_which_nothing_is_drawn_is_told_of() -> None:
     tiny, hub = "backend.model=random:llama-tiny", "backend.model=someone/model"
     for asked, model, told in (

@@ -12,7 +12,7 @@ from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Block, Done
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.phases import cells_of, places_of
-from assay.experiments.energy.plan import taken_s
+from assay.experiments.energy.plan import START_S, taken_s
 from assay.experiments.energy.result import study_of
 from assay.experiments.energy.step import walk
 from assay.experiments.energy.windows import UNKNOWN_S, stage_length
@@ -236,6 +236,8 @@ def test_a_budget_that_one_process_does_not_come_through_in_is_told_of_at_once()
     for budget_s, said in ((stages - 1, ["a budget of"]), (stages + 1, [])):
         notes = options(there, config(modes=["eager", "graphs"]), budget_s=budget_s).notes
         assert [note[:11] for note in notes if "begun all the same" in note] == said
+    tiny = first(options(there, config(), budget_s=1.0))
+    assert (tiny.left_s or 0) > START_S
 
 
 def test_nothing_is_measured_for_longer_without_joules_or_after_a_failure() -> None:

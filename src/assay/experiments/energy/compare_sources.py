@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from assay.core.results import Origin
     from assay.core.values import Scalar
 
+PLACE = "place"
+"""Of a row of a table: its file and number, for who must look at it."""
+OTHER_LENGTH = 0.1
+"""A share: prompts that are further from the length asked for are of another length."""
 NOT_COMPARED = "nothing of it can be compared"
 
 
@@ -77,7 +82,8 @@ def _files(path: Path, found: Sources) -> list[Path]:
     if (path / JSON_FILE).is_file():
         return [path / JSON_FILE]
     if (path / "plan.json").is_file():
-        found.unusable.append(f"{path} holds no {JSON_FILE}: it is a run of something else, or measured nothing yet")
+        told = f"was it stopped, `assay report {path}` writes it; else it is a run of something else"
+        found.unusable.append(f"{path} holds no {JSON_FILE}: {told}")
         return []
     inside = [run / JSON_FILE for run in run_paths(path) if (run / JSON_FILE).is_file()]
     if not inside:
@@ -109,7 +115,8 @@ def _table(file: Path, found: Sources) -> list[Mapping[str, Scalar]]:
     rows: list[Mapping[str, Scalar]] = []
     for number, cells in enumerate(table.rows, 1):
         if all(cells.get(name) for name in ("model", *CELL)):
-            rows.append({"run": file.stem, **{name: cell for name, cell in cells.items() if cell}})
+            told = {name: cell for name, cell in cells.items() if cell}
+            rows.append({"run": file.stem, **told, PLACE: f"{file}, row {number}"})
         else:
             found.unusable.append(f"{file}, row {number} names no cell (model, mode, sizes): another tool wrote it")
     if table.torn is not None:
@@ -149,7 +156,7 @@ def _point(row: Mapping[str, Scalar], rate: str, joules: str) -> Point:
         mode=text("mode"),
         batch=whole("batch_size"),
         concurrency=whole("concurrency"),
-        input_tokens=whole("input_tokens"),
+        input_tokens=_prompt_tokens(row),
         output_tokens=whole("output_tokens"),
         gpu=re.sub(r"\d+ × ", "", text("gpu")) or "no GPU",
         dtype=text("config_dtype") or text("config_torch_dtype"),
@@ -192,11 +199,26 @@ def placement(row: Mapping[str, Scalar]) -> str:
     return f"{said}, at most {asked('max_memory')}" if asked("max_memory") else said
 
 
+def _prompt_tokens(row: Mapping[str, Scalar]) -> int:
+    """Return how long prompts are: as asked for, or as they were on average where that is another length."""
+    asked = int(_number(row, "input_tokens") or 0)
+    read, requests = _number(row, "measured_input_tokens"), _number(row, "measured_requests")
+    if not read or not requests or abs(read / requests - asked) <= OTHER_LENGTH * asked:
+        return asked
+    return round(read / requests)
+
+
 def _known(row: Mapping[str, Scalar], name: str) -> Known | None:
-    value = _number(row, name)
+    value, low, high = (_number(row, f"{name}{end}") for end in ("", "_low", "_high"))
     if value is None:
         return None
-    return Known(value, _number(row, f"{name}_low"), _number(row, f"{name}_high"))
+    if value <= 0 or (low is not None and low > value) or (high is not None and high < value):
+        raise BadInput(f"{_place(row)}: {name} is {value:g} [{low}, {high}], which no measurement gives.")
+    return Known(value, low, high)
+
+
+def _place(row: Mapping[str, Scalar]) -> str:
+    return str(row.get(PLACE) or row.get("run"))
 
 
 def _number(row: Mapping[str, Scalar], name: str) -> float | None:
@@ -204,6 +226,9 @@ def _number(row: Mapping[str, Scalar], name: str) -> float | None:
     if value is None or value == "":
         return None
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
-        raise BadInput(f"{row.get('run')}: {value!r} under {name} is no number.") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadInput(f"{_place(row)}: {value!r} under {name} is no number.")
+    return number

@@ -226,7 +226,7 @@ class Reporter(Value):
 class EnergyConfig(Value):
     """All of it; the file is looked at as a whole before anything is loaded."""
 
-    name: str | None = Field(default=None, min_length=1)
+    name: str | None = Field(default=None, min_length=1, max_length=100)
     output_dir: str | None = Field(default=None, min_length=1)
     backend: Backend
     scenario: Scenario = Field(default_factory=Scenario)

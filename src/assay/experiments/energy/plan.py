@@ -79,7 +79,7 @@ def process(
     if measures_longer(options):
         later = range(round_ + 1, len(TIMES))
         left_s += options.restarts * sum(_at_most_s(options, each, places, before) for each in later)
-    left_s = min(left_s, _rest_s(options, spent_s))
+    left_s = min(left_s, max(_rest_s(options, spent_s), START_S + LEAST_S))
     said = f"process {number} of {options.restarts}, {why}" if options.restarts > 1 else why
     block = Block(name=name, why=said, trials=(trial,), left_s=left_s)
     return Planned(block, places, round_, number)

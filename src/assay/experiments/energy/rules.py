@@ -90,6 +90,11 @@ def _computed_here(config: EnergyConfig) -> Iterator[Problem]:
         place = "reasoning_params" if scenario.reasoning_params else "reasoning"
         needs = "a file of prompts, and a model with a chat template"
         yield ("scenario", place), f"{place} is told where prompts are written for a model: it needs {needs}"
+    if scenario.generate_kwargs.get("use_cache") is False and max(scenario.output_tokens) > 1:
+        yield (
+            ("scenario", "generate_kwargs"),
+            "use_cache: false reads the prompt for every token: decoding is nothing apart",
+        )
     yield from _devices(config)
     yield from _tensor_parallel(backend)
     if is_random(backend.model):

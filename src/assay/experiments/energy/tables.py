@@ -104,21 +104,18 @@ def held_back(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return the shares of what the hardware could do, and how long the GPU waited for the host."""
     if not any(row.figures.get(name) for row in rows for name in SHARES):
         return []
-    titles = (
-        "cell",
-        "GPU busy, decode",
-        "waited for the host",
-        "of memory's speed, decode",
-        "of arithmetic's, prefill",
-    )
+    looked = any(row.figures.get("busy_share") for row in rows)
+    busy = ("GPU busy, decode", "waited for the host") if looked else ()
+    titles = ("cell", *busy, "of memory's speed, decode", "of arithmetic's, prefill")
+    marked = f"Marked: busy for less than {100 * HOST_BOUND:.0f} % of the time, so that the GPU waited for the host."
     return [
         Table(
             title="How much of the hardware it uses",
             columns=tuple(Column(title=title, numeric=title != "cell") for title in titles),
-            rows=tuple((names(rows)[row.cell], *_shares(row)) for row in rows),
+            rows=tuple((names(rows)[row.cell], *_shares(row)[0 if looked else 2 :]) for row in rows),
             tones=tuple(_tone(row) for row in rows),
-            note="What memory and arithmetic could do was measured on the same device: a large copy, a large matmul. "
-            f"Marked: busy for less than {100 * HOST_BOUND:.0f} % of the time, so that the GPU waited for the host.",
+            note="What memory and arithmetic could do was measured on the same device: a large copy, a large matmul."
+            + (f" {marked}" if looked else ""),
         )
     ]
 
