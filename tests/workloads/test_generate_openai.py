@@ -168,6 +168,24 @@ def test_where_a_server_does_not_count_chunks_are_counted_whatever_it_did_before
     assert found.numbers["uncounted_requests"] == found.numbers["requests"]
 
 
+@pytest.mark.parametrize("count", [-5, 0, "many"])
+def test_counts_that_cannot_be_are_as_if_there_were_none(
+    server: FakeServer, begin: Callable[..., Prepared], count: object
+) -> None:
+    def miscounts(talk: Talk) -> None:
+        for _ in range(talk.asked):
+            talk.token()
+        talk.finish()
+        talk.event(choices=[], usage={"prompt_tokens": -9, "completion_tokens": count})
+        talk.done()
+
+    server.answer = miscounts
+    found = Sums(begin()).until(2)
+    assert found.numbers["answer_tokens"] == 4 * found.numbers["requests"]
+    assert found.numbers["uncounted_requests"] == found.numbers["requests"]
+    assert "input_tokens" not in found.numbers
+
+
 def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: Callable[..., Prepared]) -> None:
     def in_threes(talk: Talk) -> None:
         for start in range(0, talk.asked, 3):

@@ -105,6 +105,14 @@ def test_events_are_the_same_however_their_bytes_are_cut(texts: list[str], cuts:
             {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}},
             Chunk(usage=Usage(3, 4, 2)),
         ),
+        *(
+            ({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": count}}, Chunk())
+            for count in (-5, "many", [1], True, None)
+        ),
+        *(
+            ({"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 4}}, Chunk(usage=Usage(None, 4)))
+            for count in (-3, 0, "many")
+        ),
         ({"error": {"message": "dead"}}, Chunk(error="dead")),
         ({"error": "dead"}, Chunk(error="dead")),
         ({"object": "error", "message": "dead"}, Chunk(error="dead")),
@@ -134,6 +142,20 @@ def test_an_answer_is_timed_from_its_request_and_set_right_by_the_servers_count(
     assert (into.output_tokens, into.input_tokens, into.requests, into.short_requests) == (9.0, 12.0, 1, 0)
     assert (into.request_us, into.tpot_us) == ([7500.0], [1000.0])
     assert scale.tokens_per_chunk == (4 + 9) / (2 + 3)
+
+
+def test_a_count_of_no_token_though_text_came_is_not_believed() -> None:
+    scale, into = Scale(), Arrivals()
+    answer = Answer(0, 2, scale)
+    answer.heard(1, Chunk(usage=Usage(5, 0)), into)
+    assert answer.empty
+    for stamp in (2, 3):
+        answer.heard(stamp, Chunk(text=True, usage=Usage(5, 0)), into)
+    assert into.output_tokens == 2.0
+    answer.heard(4, Chunk(usage=Usage(5, 0), finish="length"), into)
+    answer.end(5, into)
+    assert (into.output_tokens, into.answer_tokens, into.uncounted_requests, into.short_requests) == (2.0, 2.0, 1, 0)
+    assert (answer.usage, scale.output) == (None, 0)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=9))

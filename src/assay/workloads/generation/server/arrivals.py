@@ -108,10 +108,10 @@ class Answer:
         self.begun_ns = begun_ns
         self.asked_tokens = asked_tokens
         self.chunks = 0
-        self.usage: Usage | None = None
         self.finish: str | None = None
         self.model: str | None = None
         self._scale = scale
+        self._usage: Usage | None = None
         self._first_ns: int | None = None
         self._last_ns = begun_ns
         self._counted = 0.0
@@ -119,7 +119,7 @@ class Answer:
 
     def heard(self, stamp_ns: int, chunk: Chunk, into: Arrivals) -> None:
         """Count a chunk that came."""
-        self.usage = chunk.usage or self.usage
+        self._usage = chunk.usage or self._usage
         self.finish = chunk.finish or self.finish
         self.model = chunk.model or self.model
         if not chunk.text:
@@ -132,8 +132,8 @@ class Answer:
         else:
             into.gap_us.append((stamp_ns - self._last_ns) / 1e3)
         self._last_ns = stamp_ns
-        tokens = self._counted + self._scale.tokens_per_chunk if chunk.usage is None else chunk.usage.output
-        self._count_output(tokens, into)
+        told = chunk.usage.output if chunk.usage is not None else 0
+        self._count_output(told or self._counted + self._scale.tokens_per_chunk, into)
 
     def end(self, stamp_ns: int, into: Arrivals) -> None:
         """Count an answer that came to its end, and set right what was counted on the way."""
@@ -150,6 +150,11 @@ class Answer:
         after_first = self._counted * (self.chunks - 1) / self.chunks if self.chunks else 0.0
         if self._first_ns is not None and after_first > 0:
             into.tpot_us.append((self._last_ns - self._first_ns) / 1e3 / after_first)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the server counted last; null where it did not, or counted no token though text came."""
+        return None if self._usage is None or (self.chunks and not self._usage.output) else self._usage
 
     @property
     def empty(self) -> bool:

@@ -77,12 +77,14 @@ def _has_text(choice: dict[str, Any]) -> bool:
 
 
 def _usage(told: Any) -> Usage | None:
-    if not isinstance(told, dict) or not isinstance(told.get("completion_tokens"), int):
+    """Return a server's counts; those that cannot be are as if it had not told them."""
+    output = _count(told, "completion_tokens")
+    if output is None:
         return None
-    given, details = told.get("prompt_tokens"), told.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(
-        input=given if isinstance(given, int) else None,
-        output=told["completion_tokens"],
-        cached=cached if isinstance(cached, int) else 0,
-    )
+    cached = _count(told.get("prompt_tokens_details"), "cached_tokens")
+    return Usage(input=_count(told, "prompt_tokens") or None, output=output, cached=cached or 0)
+
+
+def _count(told: Any, name: str) -> int | None:
+    found = told.get(name) if isinstance(told, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
