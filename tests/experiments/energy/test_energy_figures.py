@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assay.core.page import Page, Text
+from assay.core.page import Page, Table, Text
 from assay.core.results import Estimate
 from assay.experiments.energy import EXPERIMENT
 from assay.experiments.energy.result import NOT_ASKED, study_of
 from assay.experiments.energy.rows import FIGURES, EnergyResult, EnergyRow
+from assay.experiments.energy.tables import held_back
 from assay.experiments.energy.words import sentence, share
 from tests.experiments.energy.metered_world import (
     DECODE_W,
@@ -310,6 +311,19 @@ def test_a_loop_that_waits_for_the_host_is_called_so_with_the_number() -> None:
     assert not any("host-bound" in note for note in single(there, options(there, config()), World(there)).notes)
 
 
+def test_where_no_kernel_was_looked_at_nothing_is_said_of_waiting() -> None:
+    there = gpus(1)
+    wanted = options(there, config())
+    rows = result_of(there, wanted, World(there, busy=0.2).measured(wanted)).rows
+    (looked,) = held_back(rows)
+    (not_looked,) = held_back([row.model_copy(update={"figures": {**row.figures, "busy_share": None}}) for row in rows])
+    assert isinstance(looked, Table)
+    assert isinstance(not_looked, Table)
+    assert [column.title for column in looked.columns][1:3] == ["GPU busy, decode", "waited for the host"]
+    assert [len(row) for row in not_looked.rows] == [len(not_looked.columns)] == [3]
+    assert "waited" not in (not_looked.note or "")
+
+
 def test_what_a_share_leaves_is_never_less_than_nothing() -> None:
     busy = Estimate(value=0.995, low=0.98, high=1.01, unit="", scope="run", method="", n=3)
     assert share(busy) == "99.5 % (98–101)"
@@ -346,6 +360,16 @@ def test_prompts_that_are_not_as_long_as_the_cell_says_are_told_of() -> None:
     (said,) = [note for note in single(there, wanted, short).notes if "prompts had" in note]
     assert said == "prompts had 40.0 tokens on average, not 100"
     assert not any("prompts had" in note for note in single(there, wanted, World(there)).notes)
+
+
+def test_prompts_are_as_many_as_first_tokens_where_a_window_cuts_answers() -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}))
+    notes = single(there, wanted, World(there, answers={"input_tokens": 40.0, "requests": 0.5})).notes
+    assert "prompts had 40.0 tokens on average, not 100" in notes
+    assert not any(
+        "prompts had" in note for note in single(there, wanted, World(there, answers={"requests": 0.5})).notes
+    )
 
 
 def test_a_profiler_that_does_not_let_go_is_told_of() -> None:

@@ -102,12 +102,18 @@ def _client_bound(seen: CellSeen) -> list[str]:
 
 def _other_lengths(seen: CellSeen) -> list[str]:
     """Say that prompts were not as long as the cell is called."""
-    requests = sum(each.count("requests") for each in seen.whole)
+    prompts = sum(_prompts(each) for each in seen.whole)
     tokens = sum(each.count("input_tokens") for each in seen.whole)
     asked = seen.cell.input_tokens
-    if not requests or not tokens or abs(tokens / requests / asked - 1) <= OTHER_LENGTH:
+    if not prompts or not tokens or abs(tokens / prompts / asked - 1) <= OTHER_LENGTH:
         return []
-    return [f"prompts had {significant(tokens / requests, 3)} tokens on average, not {asked}"]
+    return [f"prompts had {significant(tokens / prompts, 3)} tokens on average, not {asked}"]
+
+
+def _prompts(seen: Seen) -> float:
+    """Return how many prompts were counted in a window: a server's when their first token came, not at their end."""
+    first_tokens = len(seen.samples("first_token_us")) if seen.place.phase == "served" else 0
+    return float(first_tokens) or seen.count("requests")
 
 
 def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
