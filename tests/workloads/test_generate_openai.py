@@ -186,6 +186,23 @@ def test_counts_that_cannot_be_are_as_if_there_were_none(
     assert "input_tokens" not in found.numbers
 
 
+def test_a_window_in_which_no_token_came_does_not_pass_for_one(
+    server: FakeServer, begin: Callable[..., Prepared]
+) -> None:
+    turnstile = server.answer = Turnstile()
+    prepared = begin()
+    agree = prepared.agree
+    assert agree is not None
+    prepared.call()
+    assert not agree(False)
+    with pytest.raises(TrialFailed, match=r"no token came within the window of .* make scenario.window_s longer"):
+        agree(True)
+    turnstile.let(1)
+    Sums(prepared).until(1)
+    assert not agree(False)
+    assert agree(True)
+
+
 def test_chunks_of_several_tokens_count_for_as_many(server: FakeServer, begin: Callable[..., Prepared]) -> None:
     def in_threes(talk: Talk) -> None:
         for start in range(0, talk.asked, 3):

@@ -372,6 +372,19 @@ def test_prompts_are_as_many_as_first_tokens_where_a_window_cuts_answers() -> No
     )
 
 
+def test_windows_that_end_before_an_answer_does_are_only_in_part() -> None:
+    there = gpus(1)
+    wanted = options(there, config(backend={**SERVER, "device_ids": [0]}, window_s=2.0))
+    row = single(there, wanted, World(there, answers={"requests": 0.0}))
+    assert row.partial
+    assert why(row, "requests_per_s") == why(row, "j_per_request") == "no answer was whole within the window of 2 s"
+    assert (
+        "no answer was whole within the window of 2 s: make scenario.window_s longer than an answer takes" in row.notes
+    )
+    assert value(row, "output_tokens_per_s") > 0
+    assert not single(there, wanted, World(there)).partial
+
+
 def test_a_profiler_that_does_not_let_go_is_told_of() -> None:
     there = gpus(1)
     wanted = options(there, config())

@@ -15,6 +15,7 @@ SEVERAL = 1.02
 STALLED = "the server stalled"
 COUNTED = "tokens are the server's own counts (usage)"
 UNCOUNTED = "the server does not count its tokens (no usage): output tokens are the chunks that came"
+NONE_WHOLE = "no answer was whole"
 PROMPTS = "how many tokens prompts have is not known"
 
 
@@ -27,9 +28,27 @@ def other_length(seen: CellSeen) -> str | None:
     return f"answers had {mean:.1f} tokens on average, not {seen.cell.output_tokens}"
 
 
+def none_whole(seen: CellSeen) -> str | None:
+    """Say that windows of a server ended before an answer did; null where some answer ended in each of them."""
+    without = [each for each in seen.whole if not each.count("requests")] if seen.is_server else []
+    if not without:
+        return None
+    length = f"{max(each.window_s for each in without):.2g} s"
+    if len(without) == len(seen.whole):
+        return f"{NONE_WHOLE} within the window of {length}"
+    return f"{NONE_WHOLE} within {len(without)} of {len(seen.whole)} windows, of up to {length}"
+
+
 def notes(seen: CellSeen) -> list[str]:
     """Return what a server's user should know of its answers, the gravest first; of a model of ours nothing."""
-    return [*_length(seen), *_silent(seen), *_counted(seen), *_chunks(seen)] if seen.is_server else []
+    return (
+        [*_none_whole(seen), *_length(seen), *_silent(seen), *_counted(seen), *_chunks(seen)] if seen.is_server else []
+    )
+
+
+def _none_whole(seen: CellSeen) -> list[str]:
+    why = none_whole(seen)
+    return [] if why is None else [f"{why}: make scenario.window_s longer than an answer takes"]
 
 
 def _length(seen: CellSeen) -> list[str]:

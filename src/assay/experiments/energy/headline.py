@@ -88,7 +88,7 @@ def _speed(rows: Sequence[EnergyRow]) -> str:
             parts.append(f"{significant(speed.value, 3)} tokens/s at {load_of(row)}, {row.cell.mode}")
     reasons = [why for row in rows if (why := row.why_not.get(main_of(row.cell)))]
     untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
-    return f"{', '.join(parts) or 'no token came'}{untold}"
+    return f"{', '.join(parts) or 'no token came while it was measured'}{untold}"
 
 
 def _stalled(rows: Sequence[EnergyRow]) -> str:

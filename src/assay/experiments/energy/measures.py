@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.experiments.energy.answers import PROMPTS, other_length
+from assay.experiments.energy.answers import PROMPTS, none_whole, other_length
 from assay.experiments.energy.latencies import LATENCIES
 from assay.experiments.energy.seen import NOT_APART
 from assay.stats.metered import Draw
@@ -72,7 +72,7 @@ def _per_second(phase: Phase, name: str) -> Callable[[CellSeen], Draws]:
 
 def _per_request(draws: Callable[[CellSeen], Draws]) -> Callable[[CellSeen], Draws]:
     """Return a figure of whole requests, which is told only where they were what was asked for."""
-    return lambda seen: other_length(seen) or draws(seen)
+    return lambda seen: other_length(seen) or none_whole(seen) or draws(seen)
 
 
 def _in_or_out(seen: CellSeen) -> Draws:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.results import Estimate
-from assay.experiments.energy.answers import other_length
+from assay.experiments.energy.answers import none_whole, other_length
 from assay.experiments.energy.figures import figures_of
 from assay.experiments.energy.gpu_stats import gpu_stats, peak_power_w
 from assay.experiments.energy.phases import cells_of
@@ -140,8 +140,8 @@ def _total(windows: Sequence[Seen]) -> Estimate | None:
 
 
 def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]) -> bool:
-    """Return whether some process or phase is missing, or was cut short, or requests were not those asked for."""
-    if other_length(seen) is not None:
+    """Return whether a process or phase is missing or cut short, or requests were not as asked for, or not whole."""
+    if other_length(seen) is not None or none_whole(seen) is not None:
         return True
     wanted = {place.phase: times for place, times in expected.items() if place.cell == seen.cell}
     if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in wanted.items()):

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot
+from assay.core.errors import MachineCannot, TrialFailed
 from assay.workloads.base import Prepared
 from assay.workloads.generation.server import wire
 from assay.workloads.generation.server.load import Load
@@ -53,15 +53,17 @@ def served(generation: Generation, seed: int) -> Prepared:
     except BaseException:
         load.close()
         raise
+    slices = Slices(load)
     facts = {
         "client_cpu_share": cpu_s / steady_s,
         "steady_s": steady_s,
         "tokens_per_chunk": scale.tokens_per_chunk,
     }
     return Prepared(
-        call=partial(_slice, load),
+        call=slices.call,
         measured=lambda: facts,
         close=load.close,
+        agree=slices.agree,
         reports_extras=True,
         waits_itself=True,
         notes=(*met.notes, *cached(scale)),
@@ -88,9 +90,38 @@ def cached(scale: Scale) -> tuple[str, ...]:
     return (f"the server had {scale.cached / scale.input:.0%} of the prompts' tokens in its cache",)
 
 
-def _slice(load: Load) -> StageExtras:
-    arrivals, cpu_s = load.take(SLICE_S)
-    return {**arrivals.extras(), "client_cpu_s": cpu_s}
+class Slices:
+    """A load slice by slice, as a stage takes it: its window must not end before a token came."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._came = 0.0
+        self._has_some = False
+        self._begun_ns: int | None = None
+        self._last_ns = 0
+
+    def call(self) -> StageExtras:
+        """Wait for a slice to pass; return what arrived in it."""
+        self._last_ns = time.perf_counter_ns()
+        arrivals, cpu_s = self._load.take(SLICE_S)
+        self._came = arrivals.output_tokens
+        return {**arrivals.extras(), "client_cpu_s": cpu_s}
+
+    def agree(self, done: int) -> bool:
+        """Return whether the window ends with the slice before; it is asked after each slice that is measured.
+
+        Raises:
+            TrialFailed: It would end, and no token came in it.
+        """
+        self._begun_ns = self._last_ns if self._begun_ns is None else self._begun_ns
+        self._has_some = self._has_some or self._came > 0
+        if done and not self._has_some:
+            window_s = (time.perf_counter_ns() - self._begun_ns) / 1e9
+            raise TrialFailed(
+                f"The server at {self._load.endpoint.url} answers, but no token came within the window of "
+                f"{window_s:.2g} s: a first token may take longer than that; make scenario.window_s longer."
+            )
+        return bool(done)
 
 
 def _enough_files(streams: int) -> None:
