@@ -133,7 +133,8 @@ def test_what_came_before_a_failure_is_kept_though_its_slice_is_the_first(
     prepared = begin(concurrency=2)
     threading.Timer(SOON_S, gate.set).start()
     found = told(prepared)
-    assert (found["requests"], found["answer_tokens"], found["errors"]) == (5.0, 5 * 4.0, 2.0)
+    assert (found["requests"], found["answer_tokens"]) == (5.0, 5 * 4.0)
+    assert found["errors"] in {2.0, 3.0}, "both streams broke; one may have asked again before the other was heard of"
     with pytest.raises(TrialFailed, match="closed the connection"):
         prepared.call()
 
