@@ -25,7 +25,7 @@ AT_ONCE = SensorModel(
     driver="any",
     counter=CounterModel(period_s=0.1, jitter_s=0.05, quantum_j=0.001, lag_s=0.0, lag_error_s=0.05, read_s=0.01),
 )
-"""A counter that is not late: so the joules of a run follow that does not say how its sensor saw."""
+"""A counter that is not late, of a run that does not say how its sensor saw: chosen as it gives the joules recorded."""
 SAME = 0.005
 """A share: so near the joules of a window must be to those that its record has."""
 
