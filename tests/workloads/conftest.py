@@ -1,6 +1,21 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+from tests.workloads.openai_server import FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    """A stand-in for a server that speaks OpenAI's protocol; it ends with the test."""
+    fake = FakeServer()
+    yield fake
+    fake.close()
 
 
 @pytest.fixture

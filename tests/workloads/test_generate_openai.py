@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Prepared]]:
     """Put the server under its load, in short slices; it ends with the test."""
     monkeypatch.setattr(served, "SLICE_S", 0.02)

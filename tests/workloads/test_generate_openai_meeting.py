@@ -15,19 +15,12 @@ from assay.workloads.generation.server.meeting import meet
 from tests.workloads.openai_server import AROUND, FakeServer, Talk, lists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from assay.workloads.generation.server.meeting import Met
 
 KEY = "sk-a-very-secret-key"
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    yield fake
-    fake.close()
 
 
 def met(server: FakeServer, **changes: Any) -> Met:

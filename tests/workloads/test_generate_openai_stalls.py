@@ -24,13 +24,6 @@ SOON_S, LONG_S = 0.1, 0.6
 
 
 @pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def begin(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Prepared]]:
     """Put the server under its load, in short slices; it ends with the test."""
     monkeypatch.setattr(served, "SLICE_S", 0.05)
