@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pytest
 from assay.cli.main import main
 from assay.store.runs import RunFolder
 from tests.fakes.fake_nvml import hopper
+from tests.fakes.stub_helion import install_stub_helion
 
 if TYPE_CHECKING:
     from tests.fakes.plugin import MakeFakeNvml
@@ -56,6 +59,7 @@ def test_one_device_from_an_options_file_says_what_can_still_be_asked_and_is_res
 ) -> None:
     (workplace / "mine.yaml").write_text(
         "benchmark: softmax@numpy\ndevice: cpu:0\nrepeat: 1\nbudget: 1s\ntuner: none\nparam: ['rows=64']\n"
+        "workers-per-device: 1\n"
     )
     ran = assay("contention", "run", "--options", "mine.yaml", "--no-monitor")
     assert ran.code == 0, ran.err
@@ -97,9 +101,64 @@ def test_a_hog_is_up_side_by_side_and_a_tuner_of_ones_own_chooses(assay: Assay, 
     assert len(loads) == 2
 
 
+def test_on_cpu_cores_two_workers_share_each_group_unless_a_load_or_a_number_is_given(assay: Assay) -> None:
+    def workers(*more: str) -> int:
+        ran = assay("contention", "run", "--device", "cpu:0", "--dry-run", "--json", *more)
+        assert ran.code == 0, ran.err
+        assert ("2 workers per group of cores" in ran.err) == (not more)
+        trials = ran.data["block"]["trials"]
+        return max(len([role for role in trial["roles"] if role["duty"] == "timed"]) for trial in trials)
+
+    assert workers() == 2
+    assert workers("--workers-per-device", "3") == 3
+    assert workers("--aggressor", "cpu") == 1
+
+
+@pytest.mark.parametrize(("version", "search_s"), [("1.0.0", 45.0), ("1.1.0", 0.0)])
+def test_helion_tunes_from_its_own_space_and_its_searches_are_in_the_forecast(
+    assay: Assay, make_fake_nvml: MakeFakeNvml, tmp_path: Path, version: str, search_s: float
+) -> None:
+    fake = make_fake_nvml([hopper()], virtual=False)
+    env = {name: value for name, value in fake.env({}).items() if name in {"LD_LIBRARY_PATH", "ASSAY_FAKE_NVML"}}
+    env["PYTHONPATH"] = (
+        f"{install_stub_helion(tmp_path / 'site', version)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
+    words = ("contention", "run", "--tuner", "helion", "--workers-per-device", "2", "--quick", "--dry-run", "--json")
+    ran = assay(*words, **env)
+    assert ran.code == 0, ran.err
+    trials = ran.data["block"]["trials"]
+    timed = [role for trial in trials for role in trial["roles"]]
+    assert {(role["subjects"][0]["workload"], role["subjects"][0]["impl"]) for role in timed} == {("softmax", "helion")}
+    assert all(role["tuner"]["name"] == "helion" for role in timed)
+    assert all(role["tuner"]["budget_s"] >= max(search_s, 0.4) for role in timed)
+    warm = [trial for trial in trials if trial["settings"]["phase"] == "warm-up"]
+    assert bool(warm) == (search_s == 0)
+    least_s = 8 * search_s  # two blocks of four phases are the fewest that give an interval
+    if search_s:
+        assert ran.err.startswith("This will take about ")
+        minutes = int(ran.err.removeprefix("This will take about ").split(" min")[0])
+        assert 60 * minutes + 59 >= least_s
+
+
+def test_without_helion_its_tuner_is_refused_before_anything_is_measured(
+    assay: Assay, make_fake_nvml: MakeFakeNvml, workplace: Path
+) -> None:
+    fake = make_fake_nvml([hopper()], virtual=False)
+    env = {name: value for name, value in fake.env({}).items() if name in {"LD_LIBRARY_PATH", "ASSAY_FAKE_NVML"}}
+    if find_spec("helion") is not None:
+        pytest.skip("Helion is installed here")
+    ran = assay("contention", "run", "--tuner", "helion", **env)
+    assert (ran.code, ran.out) == (3, "")
+    assert "Helion is not installed here" in ran.err
+    assert not (workplace / "runs").exists()
+
+
 def test_a_tuner_that_fails_in_every_try_is_a_failure_and_the_times_are_kept(assay: Assay, workplace: Path) -> None:
     (workplace / "tuner.py").write_text("raise SystemExit(3)\n")
-    ran = assay("contention", "run", *SMALL, *TINY, "--tuner-command", "python3 tuner.py {output}", "--no-monitor")
+    ran = assay(
+        "contention", "run", *SMALL, *TINY, "--workers-per-device", 1, "--tuner-command", "python3 tuner.py {output}",
+        "--no-monitor",
+    )  # fmt: skip
     assert ran.code == 4
     said = " ".join(ran.out.split())
     assert "the tuner found no configuration in any of 2 tries (the tuner's command exited with 3)" in said
@@ -128,8 +187,8 @@ def test_a_dry_run_shows_the_phases_and_measures_nothing(assay: Assay, workplace
 
 def test_a_budget_that_is_too_short_is_said_at_the_start_and_at_the_end(assay: Assay) -> None:
     ran = assay(
-        "contention", "run", *SMALL, "--device", "cpu:0", "--tuner", "none", "--duration", "1",
-        "--budget", "1", "--no-monitor",
+        "contention", "run", *SMALL, "--device", "cpu:0", "--workers-per-device", 1, "--tuner", "none",
+        "--duration", "1", "--budget", "1", "--no-monitor",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert ran.err.startswith("This will take about ")

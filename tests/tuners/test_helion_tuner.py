@@ -19,6 +19,7 @@ from assay.tuners.base import Job
 from assay.tuners.helion_log import NEVER_ENDED, read_config, read_log
 from assay.workloads import helion_common, registry
 from assay.workloads.helion_common import as_config, as_params
+from tests.fakes.stub_helion import install_stub_helion
 
 LOG = Path(__file__).with_name("helion_search.csv").read_text()
 """Written by Helion 1.0.0 in a search of ours."""
@@ -119,6 +120,48 @@ def test_a_helion_that_does_not_fit_the_pytorch_that_is_here_is_said(
     monkeypatch.setattr(helion_common, "version", lambda name: "9.1.0" if name == "helion" else "2.11.0")
     with pytest.raises(MachineCannot, match=r"cannot be imported here: .* \(Helion 9\.1\.0 with PyTorch 2\.11\.0; "):
         helion_common.installed()
+
+
+SEARCH = """
+import json
+from assay.core.plan import Subject
+from assay.tuners import helion, registry
+from assay.workloads.helion_common import Problem
+
+found = helion.searched(Problem("softmax", (), {"static_shapes": True}), seed=7, budget_s=3.0)
+subject = Subject(workload="softmax", impl="helion")
+print(json.dumps({
+    "config": found.config, "time_us": found.time_us, "tuning_s": found.tuning_s, "version": found.version,
+    "tried": [tried.time_us for tried in found.tried], "notes": found.notes, "reason": found.reason,
+    "least_s": registry.shortest_search_s("helion"),
+    "tunes": [registry.can_tune(name, subject) for name in ("helion", "pick", "triton", "command")],
+}))
+"""
+
+
+@pytest.mark.parametrize(("version", "least_s"), [("1.0.0", 45.0), ("1.1.0", 0.0)])
+def test_a_search_over_helions_interface_gives_its_choice_and_says_what_it_takes(
+    tmp_path: Path, version: str, least_s: float
+) -> None:
+    path = f"{install_stub_helion(tmp_path, version)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HELION_")}
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH],
+        env={**environment, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["config"] == {"block_sizes": "[32]", "num_warps": "8"}
+    assert found["time_us"] == pytest.approx(15.0)
+    assert found["tried"] == pytest.approx([20.0, 15.0, 30.0])
+    assert (found["tuning_s"], found["version"], found["reason"]) == (45.0, version, None)
+    assert (helion.NOT_TOLD in found["notes"]) == (least_s > 0)
+    assert "1 of 4 configurations did not compile or run" in found["notes"]
+    assert found["least_s"] == least_s
+    assert found["tunes"] == [True, False, False, True]
 
 
 @needs_helion

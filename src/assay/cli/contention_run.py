@@ -13,7 +13,7 @@ from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from assay.core.plan import Command, Subject
+    from assay.core.plan import Command, Subject, TunerName
     from assay.experiments.aggressors import Aggressor
     from assay.experiments.contention.options import ContentionOptions
     from assay.machine.model import Machine
@@ -39,7 +39,12 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
-@click.option("--workers-per-device", "workers", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--workers-per-device",
+    "workers",
+    type=click.IntRange(1),
+    help="Processes per device.  [default: 2 per group of CPU cores without --aggressor, otherwise 1]",
+)
 @click.option(
     "--aggressor",
     "aggressors",
@@ -87,6 +92,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else build(given, machine)
+    if given["workers"] is None and "options" not in given and options.workers > 1:
+        click.echo(f"{options.workers} workers per group of cores; --workers-per-device changes that.", err=True)
     too_long = will_overrun(machine, options)
     if too_long is not None:
         click.echo(too_long, err=True)
@@ -100,20 +107,21 @@ def build(given: dict[str, Any], machine: Machine) -> ContentionOptions:
     from assay.experiments.contention.options import ContentionOptions
     from assay.experiments.contention.schedule import scheduled
     from assay.isolation.devices import choose
+    from assay.tuners.registry import can_tune
 
     devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
     kind = devices[0].partition(":")[0]
     words, wanted = tuner_command(given), given["tuner"]
-    tuner = "command" if words is not None else None if wanted == "none" else wanted or "pick"
+    tuner: TunerName | None = "command" if words is not None else None if wanted == "none" else wanted or "pick"
     chosen = subjects(given, kind, tuner)
-    tunable = tuple(words is not None or has_a_choice(subject) for subject in chosen)
+    tunable = tuple(tuner is not None and can_tune(tuner, subject) for subject in chosen)
     if wanted in CHOOSES_AMONG and not any(tunable):
         raise BadInput(f"{chosen[0].label} has no configurations to choose from; --tuner none only times it.")
     options = ContentionOptions(
         subjects=chosen,
         tunable=tunable,
         devices=devices,
-        workers=given["workers"],
+        workers=given["workers"] or default_workers(kind, given["aggressors"]),
         aggressors=aggressors(given["aggressors"], kind),
         tuner=tuner if any(tunable) else None,
         tuner_command=words,
@@ -135,11 +143,28 @@ def subjects(given: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subje
     names = given["benchmarks"]
     if params and not names:
         raise BadInput("--param is of the workloads that --benchmark names, and none is named.")
-    chosen = [subject(name, kind, tuner, params) for name in names or DEFAULTS[kind]]
+    chosen = [subject(name, kind, tuner, params) for name in names or default_benchmarks(kind, tuner)]
     for each in chosen:
         if tuner in {"triton", "helion"} and each.impl != tuner:
             raise BadInput(f"--tuner {tuner} tunes workloads @{tuner}; {each.label} is none.")
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
+
+
+def default_workers(kind: str, aggressors: tuple[str, ...]) -> int:
+    """Return how many processes share a device where none are asked for.
+
+    Groups of cores are disjoint, so a single worker in each meets nobody: two make them compete.
+    """
+    return 2 if kind == "cpu" and not aggressors else 1
+
+
+def default_benchmarks(kind: str, tuner: str | None) -> tuple[str, ...]:
+    """Return what is timed where nothing is named: of the usual workloads those that the tuner has kernels of."""
+    from assay.workloads import registry
+
+    usual = DEFAULTS[kind]
+    tuned = tuple(name for name in usual if f"{name}@{tuner}" in registry.known())
+    return tuned or usual
 
 
 def subject(name: str, kind: str, tuner: str | None, params: dict[str, str]) -> Subject:
@@ -155,15 +180,6 @@ def subject(name: str, kind: str, tuner: str | None, params: dict[str, str]) -> 
         if f"{meant}@{impl}" in registry.known() and (impl == tuner or find_spec(impl) is not None):
             return registry.subject(f"{meant}@{impl}", device_kind=kind, given=params)
     return registry.subject(name, device_kind=kind, given=params)
-
-
-def has_a_choice(subject: Subject) -> bool:
-    """Return whether a workload has configurations to choose from."""
-    from assay.workloads import registry
-
-    if subject.config is None:
-        return False
-    return len(registry.find(subject.workload, subject.impl).configs(subject.params)) > 1
 
 
 def aggressors(words: tuple[str, ...], kind: str) -> tuple[Aggressor, ...]:

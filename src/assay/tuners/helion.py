@@ -34,6 +34,11 @@ USUAL_EFFORT = "quick"
 NO_CACHE = "HELION_SKIP_CACHE"
 SEEDS = 2**32
 NOT_TOLD = "this Helion cannot be told a budget: it searched for as long as its effort asks"
+TAKES_BUDGET = (1, 1)
+"""From this version on a search can be given a budget."""
+SEARCH_S = {"quick": 45.0, "full": 600.0}
+"""How long a search without a budget takes, by its effort: quick as measured for a softmax on an H200, full as Helion's
+documentation says."""
 
 
 def tune(job: Job) -> Found:
@@ -50,9 +55,7 @@ def tune(job: Job) -> Found:
 
 def searched(problem: Problem, *, seed: int, budget_s: float, **settings: Any) -> Found:
     """Search for the best configuration of a kernel; a search that finds none still tells what it tried."""
-    effort = os.environ.get(EFFORT, "").strip() or USUAL_EFFORT
-    if effort == "none":
-        raise BadInput(f"{EFFORT} is none, and so Helion would not tune; it may be quick or full")
+    effort = search_effort()
     notes = [f"effort {effort}"]
     if _can_be_told():
         settings["autotune_budget_seconds"] = math.ceil(budget_s)
@@ -83,6 +86,25 @@ def searched(problem: Problem, *, seed: int, budget_s: float, **settings: Any) -
         reason=reason,
         notes=(*notes, *_failures(told)),
     )
+
+
+def search_effort() -> str:
+    """Return the effort of a search: the environment's, or quick."""
+    effort = os.environ.get(EFFORT, "").strip() or USUAL_EFFORT
+    if effort == "none":
+        raise BadInput(f"{EFFORT} is none, and so Helion would not tune; it may be quick or full")
+    return effort
+
+
+def shortest_search_s() -> float:
+    """Return how long a search takes whatever its budget, in seconds; 0 where this Helion can be given one.
+
+    Raises:
+        MachineCannot: There is no Helion here, or it is too old.
+    """
+    if helion_common.release() >= TAKES_BUDGET:
+        return 0.0
+    return SEARCH_S.get(search_effort(), SEARCH_S["full"])
 
 
 def time_of(config: Params, tried: tuple[Tried, ...], best_ms: float | None) -> float | None:

@@ -12,7 +12,7 @@ from assay.workloads import registry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from assay.core.plan import TunerName
+    from assay.core.plan import Subject, TunerName
     from assay.tuners.base import Job, Tunes
 
 TUNERS: Mapping[TunerName, str] = {
@@ -22,6 +22,9 @@ TUNERS: Mapping[TunerName, str] = {
     "command": "assay.tuners.command",
 }
 
+OWN_SPACE: frozenset[TunerName] = frozenset({"helion"})
+"""Tuners that draw configurations from a space of their own, for workloads that list none."""
+
 JUDGED: frozenset[TunerName] = frozenset({"triton", "helion"})
 """Tuners of others whose choice we can compute with: what they chose is checked as any subject is."""
 
@@ -30,6 +33,26 @@ def find(name: TunerName) -> Tunes:
     """Return a tuner by its name."""
     tunes: Tunes = importlib.import_module(TUNERS[name]).tune
     return tunes
+
+
+def can_tune(name: TunerName, subject: Subject) -> bool:
+    """Return whether a tuner has more than one configuration of a subject to choose from."""
+    if name == "command":
+        return True
+    if name in OWN_SPACE:
+        return subject.impl == name
+    if subject.config is None:
+        return False
+    return len(registry.find(subject.workload, subject.impl).configs(subject.params)) > 1
+
+
+def shortest_search_s(name: TunerName) -> float:
+    """Return how long one search of a tuner takes at least, in seconds; 0 for tuners that keep to any budget."""
+    if name != "helion":
+        return 0.0
+    from assay.tuners.helion import shortest_search_s
+
+    return shortest_search_s()
 
 
 def judged(job: Job, found: Found) -> Found:

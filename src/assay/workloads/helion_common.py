@@ -81,18 +81,29 @@ def device_kinds() -> frozenset[str]:
     return frozenset({"cpu", "cuda"}) if interpreted() else frozenset({"cuda"})
 
 
+def release() -> tuple[int, int]:
+    """Return the major and minor version of the Helion that is installed, without importing it.
+
+    Raises:
+        MachineCannot: It is missing, or older than our kernels were made for.
+    """
+    try:
+        text = version("helion")
+    except PackageNotFoundError:
+        raise MachineCannot("Helion is not installed here; it comes with gpu-assay[helion].") from None
+    major, minor = (int(part) for part in text.split(".")[:2])
+    if (major, minor) < OLDEST:
+        raise MachineCannot(f"Helion {text} is too old; ours are made for {'.'.join(map(str, OLDEST))} and later.")
+    return major, minor
+
+
 def installed() -> Any:
     """Return the module ``helion``, or say why it is of no use here.
 
     Raises:
         MachineCannot: It is missing, older than ours were made for, or does not fit the PyTorch that is installed.
     """
-    try:
-        found = version("helion")
-    except PackageNotFoundError:
-        raise MachineCannot("Helion is not installed here; it comes with gpu-assay[helion].") from None
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
-        raise MachineCannot(f"Helion {found} is too old; ours are made for {'.'.join(map(str, OLDEST))} and later.")
+    release()
     try:
         return importlib.import_module("helion")
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,14 +17,18 @@ from assay.experiments.contention.cells import layout
 from assay.experiments.contention.foresight import will_overrun
 from assay.experiments.contention.options import PHASES, ContentionOptions
 from assay.experiments.contention.order import order_of
+from assay.experiments.contention.places import Choice, Place
 from assay.experiments.contention.plan import block_of
-from assay.experiments.contention.retime import RETIMED
+from assay.experiments.contention.retime import RETIMED, retiming
 from assay.experiments.contention.schedule import scheduled
 from assay.experiments.contention.warm import WARM
 from assay.launch.placing import placements_of
 from tests.experiments.contention.worlds import GEMM, SLOW, SOFTMAX, TWO_CORES, World, options
 from tests.experiments.remembered import Remembered
 from tests.machines import machine
+
+if TYPE_CHECKING:
+    from assay.core.values import Params
 
 HOG = Aggressor(name="cpu", subject=Subject(workload="cpu_hog", impl="python"), place="host")
 TRIAD = Aggressor(name="hbm", subject=Subject(workload="triad", impl="torch"), place="device")
@@ -213,6 +218,19 @@ def test_what_is_compiled_is_tuned_once_on_each_model_before_the_first_block_and
     records = World().run(wanted, on)
     assert {t.id for t in warm} <= {record.trial for record in records}
     assert not {t.id for t in warm} & {seen.record.trial for seen in layout(on, wanted, records).seen}
+
+
+def test_picks_from_a_tuners_own_space_are_timed_again_beside_the_default_that_has_no_name() -> None:
+    kernel = Subject(workload="softmax", impl="helion")
+    on = machine(cores=(8,), gpus=(0,))
+    picked: Params = {"num_warps": "8"}
+    choices = [Choice(Place(0, "cuda:0"), 1, "baseline", picked, None, 15.0, "t")]
+    for tuner, timed in (("helion", [None, picked]), ("command", None)):
+        wanted = on_gpus(1, subjects=(kernel,), tuner=tuner)
+        block = retiming(on, wanted, choices)
+        assert (block is not None) == (timed is not None)
+        if block is not None:
+            assert [subject.config for subject in block.trials[0].roles[0].subjects] == timed
 
 
 def test_where_starting_takes_long_fewer_blocks_are_planned_and_tuned_longer() -> None:

@@ -41,6 +41,7 @@ class ContentionOptions(Value):
     keeps_to_budget: bool = Field(default=True, description="False: only a duration was asked for, however long it is.")
     timing_s: float = Field(default=1.0, gt=0, description="Of each worker in each trial, starting not counted.")
     tuning_s: float = Field(default=1.0, gt=0)
+    search_s: float = Field(default=0.0, ge=0, description="Of a tuner that cannot be given a budget; 0: it can.")
     cooldown_s: float = Field(default=0.0, ge=0)
     minimum_effect: float = Field(default=MINIMUM_EFFECT, gt=0, lt=1)
     strangers: StrangerPolicy = "warn"

@@ -8,6 +8,7 @@ from assay.core.plan import TO_THE_END, Block, Method, Role, Trial
 from assay.experiments.contention.budget import BESIDE_S, LEAST_TIMING_S, RETIMING_SHARE, Cast
 from assay.experiments.contention.places import key_of
 from assay.experiments.contention.plan import role_name
+from assay.tuners.registry import OWN_SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,28 +27,30 @@ MOST = 24
 """Configurations that are timed again at most: those that were picked most often."""
 
 
-def candidates(options: ContentionOptions, choices: Sequence[Choice], subject: int) -> list[Params]:
+def candidates(options: ContentionOptions, choices: Sequence[Choice], subject: int) -> list[Params | None]:
     """Return the default and every configuration that was picked, those picked most often first after it.
 
-    What a command chose is timed again only where the workload knows its settings: it may have tuned something else.
+    The default is null where a tuner draws configurations from a space of its own: the workload then has a default that
+    it does not name. What a command chose is timed again only where the workload knows its settings: it may have tuned
+    something else.
     """
     default = options.subjects[subject].config
-    if default is None:
+    if default is None and options.tuner not in OWN_SPACE:
         return []
     counts: dict[str, int] = {}
     configs: dict[str, Params] = {}
     for choice in choices:
         if choice.place.subject == subject and choice.config is not None and choice.key is not None:
-            if options.tuner == "command" and not choice.config.keys() <= default.keys():
+            if options.tuner == "command" and not choice.config.keys() <= (default or {}).keys():
                 continue
             counts[choice.key] = counts.get(choice.key, 0) + 1
             configs[choice.key] = choice.config
     ordered = sorted(configs, key=lambda key: (-counts[key], key))
-    others = [configs[key] for key in ordered if key != key_of(default)]
+    others = [configs[key] for key in ordered if default is None or key != key_of(default)]
     return [default, *others][:MOST] if configs else []
 
 
-def with_config(subject: Subject, config: Params) -> Subject:
+def with_config(subject: Subject, config: Params | None) -> Subject:
     """Return a subject in another configuration."""
     return subject.model_copy(update={"config": config})
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from assay.experiments.contention.budget import (
     BLOCKS,
+    BLOCKS_OF_A_DURATION,
     BUDGET_S,
-    QUICK_BLOCKS,
     QUICK_BUDGET_S,
     durations,
     parted,
 )
 from assay.experiments.contention.plan import casts_of
+from assay.tuners.registry import shortest_search_s
 
 if TYPE_CHECKING:
     from assay.experiments.contention.options import ContentionOptions
@@ -24,22 +25,25 @@ def scheduled(
 ) -> ContentionOptions:
     """Return the options with a budget, and with the durations that follow from it unless one is given.
 
-    A duration alone asks for a few blocks of trials that long, however long that takes.
+    A duration alone asks for a few blocks of trials that long, however long that takes. A tuner that cannot be given a
+    budget tunes for as long as its search takes.
     """
     casts, tuned = casts_of(machine, options), options.tuner is not None
-    blocks = options.repeat or (QUICK_BLOCKS if quick else BLOCKS)
+    blocks = options.repeat or BLOCKS
     whole_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
     repeat = options.repeat
     if duration_s is None:
         each = durations(casts, budget_s=whole_s, blocks=blocks, cooldown_s=options.cooldown_s, tuned=tuned)
     else:
         each = parted(duration_s - min(cast.start_s for cast in casts), tuned=tuned)
-        repeat = repeat or (None if budget_s is not None else QUICK_BLOCKS)
+        repeat = repeat or (None if budget_s is not None else BLOCKS_OF_A_DURATION)
+    search_s = shortest_search_s(options.tuner) if options.tuner is not None else 0.0
     found = {
         "budget_s": whole_s,
         "keeps_to_budget": budget_s is not None or duration_s is None,
         "repeat": repeat,
         "timing_s": each.timing_s,
-        "tuning_s": each.tuning_s,
+        "tuning_s": max(each.tuning_s, search_s),
+        "search_s": search_s,
     }
     return options.model_copy(update=found)

@@ -1,7 +1,7 @@
 """Before the first block: tune once what is compiled, so that no phase pays for it.
 
 A tuner that compiles spends its time on that the first time, and later finds everything in its cache. Without this the
-first block would tune less than the others.
+first block would tune less than the others. A tuner whose search takes as long as it takes does not need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WARM = "warm-up"
 
 def warming(machine: Machine, options: ContentionOptions, block: str) -> list[Trial]:
     """Return a trial for each subject that is compiled when it is tuned, on the first device of each model."""
-    if options.tuner is None:
+    if options.tuner is None or options.search_s > 0:
         return []
     pairs = [
         (index, device)
