@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from assay.core.results import Record
 
 BUDGET_S, QUICK_BUDGET_S = 300.0, 60.0
-BLOCKS, QUICK_BLOCKS = 6, 4
-"""Blocks that durations are reckoned for; two fewer still come out where starting takes longer than is usual."""
+BLOCKS = 6
+"""Blocks that durations are planned for; fewer come out where starting takes longer than usual."""
+BLOCKS_OF_A_DURATION = 4
+"""Blocks where only the duration of a trial is given."""
 LEAST_BLOCKS = 2
 """Whatever the budget: one block has no interval."""
 
@@ -38,8 +40,9 @@ WARMING_SHARE = 0.15
 LEAST_TIMING_S, LEAST_TUNING_S = 0.25, 0.4
 OVERRUN_S = 1.0
 """A run that takes so much longer than its budget says so."""
-COMFORTABLE_S, FEWEST_PLANNED = 1.0, 3
-"""Where so little is left to measure in, fewer blocks are planned, but not fewer than these."""
+COMFORTABLE_S, COMPILED_S, FEWEST_PLANNED = LEAST_TIMING_S + LEAST_TUNING_S, 1.0, 3
+"""Where less than this is left to measure in (the second where kernels are compiled), fewer blocks are planned, but not
+fewer than these. Blocks are the draws of the interval, so many short ones decide more than a few long ones."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ def durations(casts: Sequence[Cast], *, budget_s: float, blocks: int, cooldown_s
     compiled = any(subject.impl in COMPILED for cast in casts for subject in cast.subjects)
     usable_s = budget_s * (1 - (RETIMING_SHARE + WARMING_SHARE * compiled) * tuned)
     beside_s = sum(cast.start_s + BESIDE_S + cooldown_s for cast in casts)
-    while (usable_s / blocks - beside_s) / len(casts) < COMFORTABLE_S and blocks > FEWEST_PLANNED:
+    comfortable_s = COMPILED_S if compiled else COMFORTABLE_S
+    while (usable_s / blocks - beside_s) / len(casts) < comfortable_s and blocks > FEWEST_PLANNED:
         blocks -= 1
     return parted((usable_s / blocks - beside_s) / len(casts), tuned=tuned)
 

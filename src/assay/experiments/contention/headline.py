@@ -57,7 +57,7 @@ def _of_kernels(machine: Machine, options: ContentionOptions, found: Analysis, t
     naive, isolated = _overall(found, "naive"), _overall(found, "isolated")
     if naive is None or naive.ratio is None:
         return ""
-    long = f"{takes} {_times(naive)} as long as alone{_also(found)}"
+    long = f"{takes} {_times(naive)} as long as alone on average{_also(found)}"
     if naive.verdict == "yes":
         return f"Noisy side by side: {long}{_because(machine, options)}; {_cure(options, naive, isolated)}"
     if naive.verdict == "no":
