@@ -10,6 +10,16 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "assay",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI") or os.environ.get("ASSAY_CI")),
+)
+settings.load_profile("assay")
+"""No limit on time: a busy machine takes as long as it takes. In continuous integration the same examples every time."""
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""
