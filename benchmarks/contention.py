@@ -47,12 +47,17 @@ FEWEST, MOST = 3, 6  # blocks of an A/A analysis
 Kept = dict[str, Any]
 
 
-def measure(seed: int) -> tuple[Kept, list[list[float]]]:
+def measure(seed: int, command: tuple[str, ...]) -> tuple[Kept, list[list[float]]]:
     """Return one run: median, mean and variation of every process with its place, and a few of its samples."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        words = ("contention", "run", *COMMAND, "--budget", str(BUDGET_S), "--seed", str(seed), "--output-dir", folder)
-        subprocess.run([sys.executable, "-m", "assay", *words], check=True, stdout=subprocess.DEVNULL)
+        words = ("contention", "run", *command, "--seed", str(seed), "--output-dir", folder)
+        subprocess.run(
+            [sys.executable, "-m", "assay", *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         run = RunFolder.open(Path(folder) / "latest")
         options = ContentionOptions.model_validate(run.plan.options)
         found = layout(run.machine, options, run.records())
@@ -81,7 +86,7 @@ def run(wanted: int) -> None:
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"runs": []}
     samples = json.loads(lzma.decompress(SAMPLES.read_bytes())) if SAMPLES.exists() else []
     for seed in range(len(kept["runs"]), wanted):
-        told, taken = measure(seed)
+        told, taken = measure(seed, (*COMMAND, "--budget", str(BUDGET_S)))
         kept["runs"].append(told)
         samples.append(taken)
         RESULTS.write_text(json.dumps(kept, separators=(",", ":"), ensure_ascii=False) + "\n", encoding="utf-8")
