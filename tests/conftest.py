@@ -19,7 +19,7 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI") or os.environ.get("ASSAY_CI")),
 )
 settings.load_profile("assay")
-"""No limit on time: a busy machine takes as long as it takes. In continuous integration the same examples every time."""
+"""No limit on time: a busy machine takes as long as it takes. In continuous integration the examples are fixed."""
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""
