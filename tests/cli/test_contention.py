@@ -114,7 +114,7 @@ def test_on_cpu_cores_two_workers_share_each_group_unless_a_load_or_a_number_is_
     assert workers("--aggressor", "cpu") == 1
 
 
-@pytest.mark.parametrize(("version", "search_s"), [("1.0.0", 45.0), ("1.1.0", 0.0)])
+@pytest.mark.parametrize(("version", "search_s"), [("1.0.0", 35.0), ("1.1.0", 0.0)])
 def test_helion_tunes_from_its_own_space_and_its_searches_are_in_the_forecast(
     assay: Assay, make_fake_nvml: MakeFakeNvml, tmp_path: Path, version: str, search_s: float
 ) -> None:

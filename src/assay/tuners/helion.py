@@ -36,8 +36,8 @@ SEEDS = 2**32
 NOT_TOLD = "this Helion cannot be told a budget: it searched for as long as its effort asks"
 TAKES_BUDGET = (1, 1)
 """From this version on a search can be given a budget."""
-SEARCH_S = {"quick": 45.0, "full": 600.0}
-"""How long a search without a budget takes, by its effort: quick as measured for a softmax on an H200, full as Helion's
+SEARCH_S = {"quick": 35.0, "full": 600.0}
+"""How long a search without a budget takes, by its effort: quick took 20 to 45 s for a softmax on H200s, full as its
 documentation says."""
 
 
