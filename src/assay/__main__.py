@@ -7,6 +7,6 @@ from pathlib import Path
 if sys.path and sys.path[0] in {"", str(Path.cwd())}:
     del sys.path[0]
 
-from assay.cli.main import main
+from assay.cli.entry import main
 
 sys.exit(main())

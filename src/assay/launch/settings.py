@@ -14,6 +14,7 @@ from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import POWER_LIMIT_W, SM_MHZ
+from assay.core.stopping import stops_deferred
 from assay.isolation.targets import targets
 from assay.machine import nvidia
 
@@ -92,12 +93,13 @@ class Settings:
     def _undo(self, made: list[Lease], error: BaseException | None, notes: list[str]) -> None:
         """Undo changes, the last one first, all of them whatever happens to one."""
         failures: list[LeaseNotReleased] = []
-        for lease in reversed(made):
-            try:
-                leases.release(lease)
-            except LeaseNotReleased as failure:
-                failures.append(failure)
-                self.unrestored.append(lease)
+        with stops_deferred():
+            for lease in reversed(made):
+                try:
+                    leases.release(lease)
+                except LeaseNotReleased as failure:
+                    failures.append(failure)
+                    self.unrestored.append(lease)
         notes.extend(map(str, failures))
         if failures and error is None:
             raise failures[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.core import leases
-from assay.core.errors import BadInput, MachineCannot, Stopped
+from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.guardian import Guardian
 from assay.hosts import registry
 from assay.hosts.base import Loan, Offer
@@ -285,10 +285,10 @@ def test_a_signal_while_a_machine_is_given_back_does_not_keep_it(runpod: Stage, 
 
     def stopped() -> None:
         if next(signals, False):
-            raise Stopped("Stopped by SIGTERM")
+            raise StopRequested("Stopped by SIGTERM")
 
     runpod.clock.on_sleep = stopped
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         runpod.host.release(loan)
     assert nothing_is_left(runpod, assay_home)
 
@@ -304,10 +304,10 @@ def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: py
 
     def stopped() -> None:
         if stage.cloud.boxes and next(times) == 1:
-            raise Stopped("Stopped by SIGINT")
+            raise StopRequested("Stopped by SIGINT")
 
     stage.clock.on_sleep = stopped
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         stage.errand()
     assert not stage.cloud.running()
 
@@ -362,11 +362,11 @@ def test_stopped_while_it_waits_for_its_turn_nothing_was_asked_for(
     stage = Stage("lambda", monkeypatch)
 
     def turn() -> None:
-        raise Stopped("Stopped by SIGINT")
+        raise StopRequested("Stopped by SIGINT")
 
     monkeypatch.setattr(stage.host.provider, "turn", turn)
     begun = stage.clock.now()
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         stage.errand()
     assert "asked" not in [entry["event"] for entry in map(json.loads, Book().path.read_text().splitlines())]
     assert stage.clock.now() - begun < timedelta(seconds=30)
@@ -378,10 +378,10 @@ def test_what_may_have_been_made_is_looked_for_and_that_is_said(
     runpod: Stage, assay_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def launch(wish: object) -> None:
-        raise Stopped("Stopped by SIGINT")
+        raise StopRequested("Stopped by SIGINT")
 
     monkeypatch.setattr(runpod.host.provider, "launch", launch)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         runpod.errand()
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("runpod was asked for a machine, and its answer was not heard: it is looked for, for 9")
