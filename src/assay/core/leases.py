@@ -175,6 +175,19 @@ def all_of(kind: str) -> list[Lease]:
     return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current()]
 
 
+def left_behind() -> list[Lease]:
+    """Return this user's leases whose owners are dead, newest first."""
+    found = [lease for lease in _read_all()[0] if not processes.alive(lease.owner)]
+    return [lease for lease in found if _is_ours(lease)]
+
+
+def _is_ours(lease: Lease) -> bool:
+    try:
+        return lease.path.stat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
 def freed(kind: str, **args: JsonValue) -> list[Lease]:
     """Release what dead owners left of a kind with these arguments; return what living others hold of it.
 

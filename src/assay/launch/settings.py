@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.guardian import GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import POWER_LIMIT_W, SM_MHZ
 from assay.core.stopping import stops_deferred
@@ -65,6 +66,7 @@ class Settings:
         Raises:
             SettingRefused: A change makes no sense, or may not be made; or an earlier one could not be undone.
             LeaseNotReleased: A change could not be undone; its lease is kept.
+            GuardianLost: Nobody would undo a change after a kill; none was made.
         """
         self._undo_earlier()
         made: list[Lease] = []
@@ -74,6 +76,9 @@ class Settings:
                 readers = open_sessions.enter_context(nvidia.readers([one.uuid for one in wanted])) if wanted else ()
                 for change in wanted:
                     _make(change, made)
+            except GuardianLost as error:
+                self._undo(made, error, notes)
+                raise
             except (BadInput, MachineCannot) as error:
                 self._undo(made, error, notes)
                 raise SettingRefused(str(error).rstrip(".")) from None
