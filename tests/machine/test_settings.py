@@ -270,6 +270,11 @@ def guardians_of(pid: int) -> list[int]:
     return []
 
 
+def guardian_of(pid: int, eventually: Eventually) -> int:
+    eventually(lambda: len(guardians_of(pid)) == 1)
+    return guardians_of(pid)[0]
+
+
 def words(path: Path) -> list[str]:
     return path.read_text().replace("\0", " ").split()
 
@@ -281,7 +286,7 @@ def test_a_guardian_killed_while_a_limit_holds_is_replaced_and_restores_it_after
     holder = start_python(HOLD, UUID, env=fake.env())
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    (guardian,) = guardians_of(holder.pid)
+    guardian = guardian_of(holder.pid, eventually)
     os.kill(guardian, signal.SIGKILL)
     eventually(lambda: guardians_of(holder.pid) not in ([], [guardian]))
     assert (limit_w(fake), lock_mhz(fake)) == (300.0, (1000, 1200))
@@ -293,7 +298,7 @@ def test_a_guardian_killed_while_a_limit_holds_is_replaced_and_restores_it_after
 def test_a_guardian_killed_between_the_check_and_the_change_is_replaced(
     fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    (guardian,) = guardians_of(os.getpid())
+    guardian = guardian_of(os.getpid(), eventually)
     write = nvidia._write_power_limit
 
     def killed_before(*arguments: Any) -> None:
@@ -321,7 +326,7 @@ def test_a_limit_is_restored_and_the_holder_stopped_where_no_guardian_can_be_had
             lease = nvidia.set_power_limit(UUID, 300.0)
             try:
                 monkeypatch.setattr("assay.core.guardian._start", refuse)
-                os.kill(*guardians_of(os.getpid()), signal.SIGKILL)
+                os.kill(guardian_of(os.getpid(), eventually), signal.SIGKILL)
                 time.sleep(60)
             finally:
                 seen.append(limit_w(fake))
@@ -336,13 +341,13 @@ def test_a_limit_is_restored_and_the_holder_stopped_where_no_guardian_can_be_had
 
 
 def test_reaping_restores_what_a_holder_that_was_killed_with_its_guardian_left(
-    make_fake_nvml: MakeFakeNvml, start_python: StartPython, assay_home: Path
+    make_fake_nvml: MakeFakeNvml, start_python: StartPython, eventually: Eventually, assay_home: Path
 ) -> None:
     fake = make_fake_nvml([hopper()])
     holder = start_python(HOLD, UUID, env=fake.env())
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    (guardian,) = guardians_of(holder.pid)
+    guardian = guardian_of(holder.pid, eventually)
     holder.send_signal(signal.SIGSTOP)  # so that both are killed before either can answer
     os.kill(guardian, signal.SIGKILL)
     holder.kill()
