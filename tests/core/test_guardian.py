@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -238,7 +239,7 @@ def test_a_guardian_that_was_killed_is_started_again_and_takes_over_all_leases(
     worker = _said(program)["worker"]
     for times in (1, 2):
         os.kill(_guardian_of(program.pid), signal.SIGKILL)
-        eventually(lambda times=times: len(_log(assay_home)) == times)
+        eventually(partial(_has_logged, assay_home, times))
     program.kill()
     eventually(lambda: _no_leases(assay_home))
     assert not folder.exists()
@@ -257,6 +258,10 @@ def test_a_program_that_is_killed_while_its_guardian_is_started_again_leaves_not
     program.kill()
     eventually(lambda: _no_leases(assay_home))
     assert not (tmp_path / "made").exists()
+
+
+def _has_logged(home: Path, times: int) -> bool:
+    return len(_log(home)) == times
 
 
 def _log(home: Path) -> list[str]:

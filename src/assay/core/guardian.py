@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from assay.core import durable, leases, processes
-from assay.core.errors import MachineCannot
+from assay.core.errors import AssayError, MachineCannot
 from assay.core.home import home
 from assay.core.stopping import stop_main_thread
 
@@ -113,8 +113,7 @@ class _Watch:
         self._starting = threading.Lock()
         self._required = self._ended = self._lost = False
         self._pipe, self._process = _start_watching()
-        self._keeper = threading.Thread(target=self._keep_one_alive, name="guardian", daemon=True)
-        self._keeper.start()
+        self._keeper = self._start_keeper()
 
     def require(self) -> None:
         """Have a living guardian from now on; see `Guardian.require`."""
@@ -122,6 +121,8 @@ class _Watch:
             self._required = True
             if processes.identify(self._process.pid) is None:
                 self._start_again()
+                if not self._keeping:  # it had given up
+                    self._keeper = self._start_keeper()
 
     def end(self) -> None:
         """Say goodbye; what is still held is released by the guardian, or by ourselves where it was killed."""
@@ -135,6 +136,12 @@ class _Watch:
         if self._lost or (self._process.returncode is not None and self._process.returncode < 0):
             _clean_up_after(processes.current())
 
+    def _start_keeper(self) -> threading.Thread:
+        self._keeping = True
+        keeper = threading.Thread(target=self._keep_one_alive, name="guardian", daemon=True)
+        keeper.start()
+        return keeper
+
     def _keep_one_alive(self) -> None:
         """Start another guardian whenever one dies before it was told goodbye."""
         while True:
@@ -147,6 +154,7 @@ class _Watch:
                     try:
                         self._start_again()
                     except GuardianLost as error:
+                        self._keeping = False
                         self._stop_what_needs_one(error)
                         return
 
@@ -160,11 +168,12 @@ class _Watch:
         for left in reversed(range(_START_TRIES)):
             try:
                 pipe, process = _start_watching()
-            except GuardianNotStarted as error:
+            except (AssayError, OSError) as error:
                 if not left:
                     self._lost = True
+                    reason = error.reason if isinstance(error, GuardianNotStarted) else str(error).rstrip(".")
                     raise GuardianLost(
-                        f"The guardian that cleans up after Assay {why}, and no other could be started: {error.reason}."
+                        f"The guardian that cleans up after Assay {why}, and no other could be started: {reason}."
                     ) from error
                 time.sleep(_START_PAUSE_S)
             else:
