@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import MachineCannot, StopRequested
 from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
@@ -96,7 +96,7 @@ class ComputedLauncher:
 
     def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
         if self.stop_after is not None and len(self.measured) >= self.stop_after:
-            raise Stopped("Stopped by SIGINT")
+            raise StopRequested("Stopped by SIGINT")
         self.measured.append(trial.id)
         now = time.perf_counter_ns()
         role = trial.roles[0]
@@ -151,7 +151,7 @@ def test_a_resumed_run_takes_the_same_steps_as_an_undisturbed_one(
         for stop_after in stops:
             launcher = ComputedLauncher(stop_after=stop_after)
             finished = finished_trials(disturbed)
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(StopRequested):
                 walk(disturbed, launcher)
             assert not finished & set(launcher.measured), "a finished block was measured again"
         assert walk(disturbed, ComputedLauncher()) == answer
@@ -167,7 +167,7 @@ def finished_trials(folder: RunFolder) -> set[str]:
 
 def test_an_incomplete_block_is_measured_again_as_a_whole_and_what_it_replaces_is_kept(tmp_path: Path) -> None:
     folder = new_folder(tmp_path)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         walk(folder, ComputedLauncher(stop_after=3))
     assert len(folder.records()) == 3
     walk(folder, ComputedLauncher())
@@ -179,7 +179,7 @@ def test_an_incomplete_block_is_measured_again_as_a_whole_and_what_it_replaces_i
 
 def test_a_block_with_a_failure_is_measured_again_on_resume(tmp_path: Path) -> None:
     folder = new_folder(tmp_path)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         walk(folder, ComputedLauncher(fail_on={2}, stop_after=2))
     launcher = ComputedLauncher()
     assert walk(folder, launcher) == f"slow from {THRESHOLD} on"

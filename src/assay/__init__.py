@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from assay._version import __version__
 
 if TYPE_CHECKING:
-    from assay.core.errors import AssayError, BadInput, GateSaysNo, MachineCannot, Stopped, TrialFailed
+    from assay.core.errors import (
+        AssayError,
+        BadInput,
+        BudgetEnded,
+        EndedEarly,
+        GateSaysNo,
+        MachineCannot,
+        StopRequested,
+        TrialFailed,
+    )
     from assay.core.page import Page
     from assay.core.plan import Block, Done, Role, Subject, Trial
     from assay.core.results import Estimate, Finding, Findings, Record
@@ -33,8 +42,10 @@ __all__ = [
     "AssayError",
     "BadInput",
     "Block",
+    "BudgetEnded",
     "Comparison",
     "Done",
+    "EndedEarly",
     "Energy",
     "Estimate",
     "Finding",
@@ -51,7 +62,7 @@ __all__ = [
     "Record",
     "Role",
     "RunFolder",
-    "Stopped",
+    "StopRequested",
     "Subject",
     "Trial",
     "TrialFailed",
@@ -66,7 +77,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "assay.core.errors": ("AssayError", "BadInput", "GateSaysNo", "MachineCannot", "Stopped", "TrialFailed"),
+    "assay.core.errors": (
+        "AssayError",
+        "BadInput",
+        "BudgetEnded",
+        "EndedEarly",
+        "GateSaysNo",
+        "MachineCannot",
+        "StopRequested",
+        "TrialFailed",
+    ),
     "assay.core.page": ("Page",),
     "assay.core.plan": ("Block", "Done", "Role", "Subject", "Trial"),
     "assay.core.results": ("Estimate", "Finding", "Findings", "Record"),

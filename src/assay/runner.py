@@ -24,7 +24,7 @@ from assay.core.errors import BadInput
 from assay.core.guardian import Guardian
 from assay.core.plan import Block, Done
 from assay.core.results import STAND_IN, Record, Window
-from assay.core.stopping import stop_on_signals
+from assay.core.stopping import raise_if_requested, stop_on_signals
 from assay.core.units import unit_of
 from assay.experiments.base import HasBaselines, LeavesFiles
 from assay.launch import staging
@@ -178,6 +178,7 @@ class Walk:
             if records and trial.cooldown_s > 0:
                 time.sleep(trial.cooldown_s)
             for take in range(1, trial.retakes + 2):
+                raise_if_requested()
                 self.progress.trial(trial)
                 record = self._take(trial, attempt, take)
                 self.progress.record(record)

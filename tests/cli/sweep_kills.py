@@ -164,6 +164,31 @@ def killed(
     return Killed(variant, knob[0], round(at_s, 3), changed, as_found(fake), round(restored_s, 2), *left)
 
 
+def guardians(home: Path) -> list[int]:
+    """Return the guardians that run."""
+    return [pid for pid in survivors(home) if b"\0assay.core.guardian\0" in _command_line(pid)]
+
+
+def kill_guardian_then_parent(fake: FakeNvml, start: Start, folder: Path) -> bool:
+    """Kill a sweep's guardian, then, when another is there and a GPU is changed, the sweep; return if all is restored.
+
+    The sweep goes on in between.
+    """
+    home, gpus = home_in(folder), ",".join(map(str, range(fake.gpu_count)))
+    sweep = start(["power", "sweep", KERNEL, "--gpus", gpus, *KNOBS[0], "--apply", *SHORT], folder)
+    parent = sweep.pid()
+    wait_for(lambda: not as_found(fake), within_s=60)
+    (first,) = guardians(home)
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: guardians(home) not in ([], [first]), within_s=60)
+    wait_for(lambda: not as_found(fake), within_s=60)
+    os.kill(parent, signal.SIGKILL)
+    sweep.wait()
+    with contextlib.suppress(AssertionError):
+        wait_for(lambda: as_found(fake) and not _leases(home) and not survivors(home), within_s=RESTORED_WITHIN_S)
+    return as_found(fake) and not _leases(home) and not survivors(home)
+
+
 def owner(home: Path) -> int:
     """Return the process that has changed a GPU, or is about to; 0 before there is one."""
     for path in _leases(home):

@@ -14,7 +14,7 @@ from assay.cli.energy_after import After
 from assay.cli.energy_build import build
 from assay.cli.energy_check import check
 from assay.cli.main import main
-from assay.core.errors import BadInput, MachineCannot, Stopped
+from assay.core.errors import BadInput, EndedEarly, MachineCannot
 from assay.experiments.energy.config import Reporter
 from assay.experiments.energy.reading import read_config
 from assay.machine.detect import detect
@@ -197,7 +197,7 @@ def test_a_report_that_cannot_be_written_after_all_is_4_and_says_what_is_kept(
     after = After.prepared((Reporter(output_file=str(tmp_path / "a.csv")),))
     assert after(tmp_path, 3) == 3  # nothing was measured, and nothing is written
     (tmp_path / "energy.json").write_text("{}")
-    with pytest.raises(Stopped, match="What was measured is kept") as error:
+    with pytest.raises(EndedEarly, match="What was measured is kept") as error:
         after(tmp_path, 0)
     assert error.value.exit_code == 4
 

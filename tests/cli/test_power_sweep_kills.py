@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.sweep_kills import VARIANTS, Forked, killed
+from tests.cli.sweep_kills import VARIANTS, Forked, kill_guardian_then_parent, killed
 from tests.fakes.fake_nvml import attached, hopper
 
 if TYPE_CHECKING:
@@ -35,3 +35,12 @@ def test_killed_at_ten_random_moments_limits_and_clocks_are_restored_and_nothing
         ]
     assert [each for each in found if not each.whole] == []
     assert sum(each.changed for each in found) >= 3
+
+
+@pytest.mark.timeout(300)
+def test_a_guardian_killed_in_a_sweep_is_replaced_and_restores_the_limits_when_the_sweep_is_killed(
+    make_fake_nvml: MakeFakeNvml, workplace: Path, forking: Forking
+) -> None:
+    fake = make_fake_nvml([hopper()], virtual=False)
+    with attached(fake):
+        assert kill_guardian_then_parent(fake, partial(Forked, forking), workplace)

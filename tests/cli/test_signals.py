@@ -13,11 +13,14 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.store.runs import RunFolder
+from tests.cli.stop_moments import stopped, undisturbed_s
 from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.cli.stop_moments import Verb
+    from tests.conftest import StartPython
     from tests.running import Assay
 
 RUN = ("run", "bad.py:fine", "--device", "cpu:0", "--isolation", "none", "--benchmark-runs", "3", "--repeat", "4")
@@ -132,6 +135,152 @@ def test_reap_ends_what_a_run_without_its_guardian_left(workplace: Path, assay_h
     assert assay("reap").code == 0
     assert survivors(assay_home) == []
     assert list((assay_home / "leases").iterdir()) == []
+
+
+MONITOR_LOSES_A_STOP = """
+import os, signal, sys
+from assay.cli.entry import main
+from assay.monitor.recording import Recording
+
+start = Recording.start
+
+def stopped(options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return start(options)
+
+Recording.start = stopped
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_while_the_recorder_starts_ends_the_run(workplace: Path, assay_home: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", MONITOR_LOSES_A_STOP, *LONG], cwd=workplace, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 4
+    assert "Stopped by SIGTERM; 0 trials kept. `assay resume runs/" in process.stderr
+    assert survivors(assay_home) == []
+    assert list((assay_home / "leases").glob("*")) == []
+
+
+LATE = """
+import os, signal, sys
+from assay.cli import show
+from assay.cli.entry import main
+import {module}
+
+before = {module}.{name}
+
+def stopped(*arguments, **named):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return before(*arguments, **named)
+
+{module}.{name} = stopped
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "way_on"),
+    [
+        ("assay.runner", "conclude", "1 trial kept. `assay resume runs/"),
+        ("assay.reports.write", "write_report", "while the report was drawn; everything measured is kept, and `assay"),
+        ("assay.store.history.importing", "import_run", "everything measured is kept, and `assay history import runs/"),
+    ],
+)
+def test_a_signal_when_everything_is_measured_says_what_is_kept(
+    module: str, name: str, way_on: str, workplace: Path, assay_home: Path
+) -> None:
+    words = ("run", "bad.py:fine", "--device", "cpu:0", "--benchmark-runs", "3", "--no-monitor")
+    process = subprocess.run(
+        [sys.executable, "-c", LATE.format(module=module, name=name), *words],
+        cwd=workplace,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 4
+    assert process.stderr.splitlines()[-1].startswith("assay: Stopped by SIGTERM")
+    assert way_on in process.stderr
+    assert "Traceback" not in process.stderr
+    assert len(RunFolder.open(workplace / "runs/latest").records()) == 1
+
+
+def test_a_signal_after_the_last_word_changes_nothing(workplace: Path) -> None:
+    program = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(lambda: [os.kill(os.getpid(), s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)])\n"
+        "from assay.cli.entry import main\nsys.exit(main(['--version']))\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_there_is_a_command_line_ends_it(sent: signal.Signals) -> None:
+    program = (
+        "import os, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'assay.cli.main': os.kill(os.getpid(), {int(sent)})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from assay.cli.entry import main\nsys.exit(main(['--version']))\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (4, "")
+    assert process.stderr == f"assay: Stopped by {sent.name}; nothing was begun.\n"
+
+
+def test_what_a_library_makes_of_a_request_is_still_a_request() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'assay.cli.list':\n"
+        "            try:\n"
+        "                os.kill(os.getpid(), signal.SIGTERM)\n"
+        "                for _ in range(1000): pass\n"
+        "            except BaseException as error:\n"
+        "                raise ImportError('numpy.core.multiarray failed to import')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from assay.cli.entry import main\nsys.exit(main(['list']))\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (4, "assay: Stopped by SIGTERM.\n")
+
+
+def test_the_next_command_says_what_was_left_behind(
+    workplace: Path, assay_home: Path, start_python: StartPython, assay: Assay
+) -> None:
+    holder = start_python(
+        "from assay.core import leases\n"
+        "leases.take('folder', 'a folder of mine', 'os:rmdir', {'path': 'made'})\nprint('taken', flush=True)\n"
+        "input()\n",
+        stdin=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    assert assay("list", "runs").err == ""
+    holder.kill()
+    holder.wait()
+    said = "warning: a run that died has left behind: a folder of mine. `assay reap` undoes it."
+    assert assay("list", "runs").err.splitlines() == [said]
+    (workplace / "made").mkdir()
+    reaped = assay("reap")
+    assert (reaped.code, reaped.err) == (0, "")
+    assert assay("list", "runs").err == ""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("verb", ["run", "scaling"])
+def test_stopped_at_seeded_moments_a_command_ends_with_4_and_leaves_nothing(verb: Verb, tmp_path: Path) -> None:
+    takes_s = undisturbed_s(verb, tmp_path / "undisturbed")
+    chance = random.Random(f"moments of {verb}")
+    found = [
+        stopped(verb, sent, chance.uniform(0.05, 1.0) * takes_s, tmp_path / str(number), resume=number == 0)
+        for number, sent in enumerate((signal.SIGTERM, signal.SIGINT))
+    ]
+    assert [stop for stop in found if not stop.good] == []
 
 
 def _command_line(pid: int) -> bytes:

@@ -10,10 +10,24 @@ from assay.core.errors import AssayError, nearest
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("GateSaysNo", 1), ("BadInput", 2), ("MachineCannot", 3), ("TrialFailed", 4), ("Stopped", 4), ("AssayError", 70)],
+    [
+        ("GateSaysNo", 1),
+        ("BadInput", 2),
+        ("MachineCannot", 3),
+        ("TrialFailed", 4),
+        ("EndedEarly", 4),
+        ("BudgetEnded", 4),
+        ("StopRequested", 4),
+        ("AssayError", 70),
+    ],
 )
 def test_each_error_has_the_exit_code_that_the_manual_promises(name: str, code: int) -> None:
     assert getattr(errors, name).exit_code == code
+
+
+def test_a_request_to_stop_is_no_error_that_could_be_swallowed() -> None:
+    assert not issubclass(errors.StopRequested, Exception)
+    assert issubclass(errors.BudgetEnded, errors.AssayError)
 
 
 def test_every_error_is_in_the_drawing_with_its_code() -> None:

@@ -9,14 +9,17 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from assay.core import leases, processes
-from assay.core.errors import MachineCannot
-from assay.core.guardian import Guardian
+from assay.core.errors import MachineCannot, StopRequested
+from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
+from assay.core.stopping import requested, stop_on_signals
 
 if TYPE_CHECKING:
     from tests.conftest import Eventually, StartPython
@@ -55,11 +58,21 @@ def _said(program: subprocess.Popen[str]) -> dict[str, int]:
 
 
 def _guardian_of(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (guardian,) = [
-        int(child) for child in children if b"assay.core.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+    (guardian,) = _guardians_of(pid)
     return guardian
+
+
+def _guardians_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()  # a child belongs to the thread that started it
+    children = [child for task in tasks for child in (task / "children").read_text().split()]
+    return [int(child) for child in children if b"\0assay.core.guardian\0" in _command_line(int(child))]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _gone(pid: int) -> bool:
@@ -216,6 +229,118 @@ def test_a_forked_child_that_leaves_the_block_releases_nothing_of_its_parent(tmp
         os.waitpid(child, 0)
         assert not _gone(_guardian_of(os.getpid()))
         assert (tmp_path / "made").exists()
+
+
+def test_a_guardian_that_was_killed_is_started_again_and_takes_over_all_leases(
+    tmp_path: Path, assay_home: Path, start_python: StartPython, eventually: Eventually
+) -> None:
+    folder = tmp_path / "made"
+    program = start_python(PROGRAM, folder)
+    worker = _said(program)["worker"]
+    for times in (1, 2):
+        os.kill(_guardian_of(program.pid), signal.SIGKILL)
+        eventually(partial(_has_logged, assay_home, times))
+    program.kill()
+    eventually(lambda: _no_leases(assay_home))
+    assert not folder.exists()
+    assert _gone(worker)
+    assert all(f"The guardian of process {program.pid} was killed by SIGKILL" in line for line in _log(assay_home))
+
+
+def test_a_program_that_is_killed_while_its_guardian_is_started_again_leaves_nothing(
+    tmp_path: Path, assay_home: Path, start_python: StartPython, eventually: Eventually
+) -> None:
+    program = start_python(PROGRAM, tmp_path / "made")
+    _said(program)
+    killed = _guardian_of(program.pid)
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: _guardians_of(program.pid) not in ([], [killed]))
+    program.kill()
+    eventually(lambda: _no_leases(assay_home))
+    assert not (tmp_path / "made").exists()
+
+
+def _has_logged(home: Path, times: int) -> bool:
+    return len(_log(home)) == times
+
+
+def _log(home: Path) -> list[str]:
+    path = home / "guardian.log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _kill_guardian(eventually: Eventually) -> int:
+    """Kill the guardian of this process, and return which it was once it is dead."""
+    guardian = _guardian_of(os.getpid())
+    os.kill(guardian, signal.SIGKILL)
+    eventually(lambda: _gone(guardian))
+    return guardian
+
+
+def test_a_dead_guardian_is_replaced_before_anything_that_needs_one_is_begun(eventually: Eventually) -> None:
+    with Guardian():
+        killed = _kill_guardian(eventually)
+        Guardian.require()
+        assert _guardian_of(os.getpid()) != killed
+
+
+def test_what_needs_a_guardian_is_not_begun_outside_of_one() -> None:
+    with pytest.raises(RuntimeError, match="with Guardian"):
+        Guardian.require()
+
+
+def _cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(stdin: int) -> None:
+        raise GuardianNotStarted("there are too many processes")
+
+    monkeypatch.setattr("assay.core.guardian._start", refuse)
+
+
+def test_where_none_can_be_started_what_needs_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    with Guardian():
+        _cannot_start(monkeypatch)
+        _kill_guardian(eventually)
+        with pytest.raises(GuardianLost, match=r"was killed by SIGKILL, and no other could be started: there are too"):
+            Guardian.require()
+
+
+def test_what_was_begun_is_undone_where_the_guardian_dies_and_none_can_be_started(
+    tmp_path: Path, assay_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone: list[bool] = []
+
+    def held_until_stopped() -> None:
+        with stop_on_signals(), Guardian():
+            Guardian.require()
+            leases.take("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "not given back")})
+            (tmp_path / "not given back").mkdir()
+            with leases.held("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")}):
+                (tmp_path / "made").mkdir()
+                _cannot_start(monkeypatch)
+                os.kill(_guardian_of(os.getpid()), signal.SIGKILL)
+                try:
+                    time.sleep(60)
+                finally:
+                    undone.append((tmp_path / "made").exists())
+
+    with pytest.raises(StopRequested, match="Stopped, as a kill would leave what was changed: The guardian"):
+        held_until_stopped()
+    assert undone == [True]
+    assert not (tmp_path / "made").exists()
+    assert not (tmp_path / "not given back").exists()
+    assert _no_leases(assay_home)
+
+
+def test_a_run_that_needs_no_guardian_goes_on_where_none_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    with stop_on_signals(), Guardian():
+        _cannot_start(monkeypatch)
+        _kill_guardian(eventually)
+        eventually(lambda: not any(thread.name == "guardian" for thread in threading.enumerate()))
+        assert requested() is None
 
 
 def test_an_undo_finds_the_modules_of_the_program_from_any_folder(

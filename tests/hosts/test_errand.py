@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import MachineCannot, StopRequested
 from assay.hosts.base import Ended, Loan, Offer, Order
 from assay.hosts.errand import carry_out
 
@@ -99,7 +99,7 @@ def test_a_failure_releases_and_is_what_is_told() -> None:
 
 def test_a_signal_releases_and_says_so() -> None:
     host = Lender(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match=r"Stopped by SIGTERM; assay-0123456789abcdef \(lender 7\) is gone"):
+    with pytest.raises(StopRequested, match=r"Stopped by SIGTERM; assay-0123456789abcdef \(lender 7\) is gone"):
         carry_out(host, ORDER, Deaf())
     assert host.did == ["create", "run", "release"]
 

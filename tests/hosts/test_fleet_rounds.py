@@ -11,7 +11,7 @@ import pytest
 from assay.cli import on_node
 from assay.cli.fleet_show import page
 from assay.cli.main import main
-from assay.core.errors import BadInput, MachineCannot, Stopped
+from assay.core.errors import BadInput, MachineCannot, StopRequested
 from assay.core.page import Text
 from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import traces
@@ -128,7 +128,7 @@ def test_a_node_that_stays_away_is_given_up_and_taken_up_when_it_is_back(make: C
 def test_ctrl_c_cancels_the_array_and_keeps_what_is_there(make: Callable[..., FleetFolder]) -> None:
     folder, cluster = make("n1", "n2"), Cluster({"n1": [0], "n2": [0]})
     cluster.meanwhile = lambda: os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(Stopped, match="Stopped by SIGINT; the array is gone from the queue"):
+    with pytest.raises(StopRequested, match="Stopped by SIGINT; the array is gone from the queue"):
         rounds.carry_out(folder, cluster, lambda line: None)
     assert cluster.did == ["1: n1 n2", "gone"]
     assert states(folder) == {"n1": ("done", 1), "n2": ("failed", 1)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core import leases
+from assay.core.guardian import Guardian, GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.launch.settings import SettingRefused, Settings
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from tests.fakes.plugin import MakeFakeNvml
 
 SUBJECT = Subject(workload="softmax", impl="numpy")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_guardian() -> Iterator[None]:
+    """Share one guardian: nothing here kills it."""
+    with Guardian():
+        yield
 
 
 @pytest.fixture
@@ -178,3 +186,17 @@ def test_beside_an_error_of_the_trial_what_cannot_be_undone_is_noted(
     (lease,) = [leases._read(path) for path in (assay_home / "leases").glob("*.json")]
     leases.release(lease)
     assert is_set(fake) == AS_FOUND
+
+
+def test_without_a_guardian_nothing_is_set_and_the_run_ends(
+    fake: FakeNvml, machine: Machine, assay_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> None:
+        raise GuardianLost("The guardian was killed, and no other could be started.")
+
+    before = is_set(fake)
+    monkeypatch.setattr(Guardian, "require", lost)
+    with pytest.raises(GuardianLost), Settings().held(trial("cuda:0", power_limit_w=300.0), machine, []):
+        pytest.fail("it was measured")
+    assert is_set(fake) == before
+    assert list((assay_home / "leases").glob("*.json")) == []

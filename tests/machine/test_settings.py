@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from assay.core import leases
-from assay.core.errors import BadInput, MachineCannot
+from assay.core.errors import BadInput, MachineCannot, StopRequested
+from assay.core.guardian import Guardian, GuardianNotStarted
 from assay.core.leases import LeaseNotReleased
+from assay.core.stopping import stop_on_signals
 from assay.machine import nvidia
 from tests.fakes.fake_nvml import MigInstance, attached, hopper
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tests.conftest import Eventually, StartPython
     from tests.fakes.fake_nvml import FakeNvml
@@ -35,6 +40,13 @@ with Guardian():
     print("held", flush=True)
     time.sleep(60)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_guardian() -> Iterator[None]:
+    """Share one guardian: only those of other processes are killed."""
+    with Guardian():
+        yield
 
 
 @pytest.fixture
@@ -250,17 +262,101 @@ def test_a_holder_killed_outright_leaves_the_gpu_as_it_was(
     eventually(lambda: kept(assay_home) == [])
 
 
-def test_reaping_restores_what_a_dead_holder_without_a_guardian_left(
-    make_fake_nvml: MakeFakeNvml, start_python: StartPython, assay_home: Path
+def guardians_of(pid: int) -> list[int]:
+    """Return the guardians of a process; a child belongs to the thread that started it."""
+    with contextlib.suppress(OSError):
+        children = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in words(task / "children")]
+        return [int(child) for child in children if "assay.core.guardian" in words(Path(f"/proc/{child}/cmdline"))]
+    return []
+
+
+def guardian_of(pid: int, eventually: Eventually) -> int:
+    eventually(lambda: len(guardians_of(pid)) == 1)
+    return guardians_of(pid)[0]
+
+
+def words(path: Path) -> list[str]:
+    return path.read_text().replace("\0", " ").split()
+
+
+def test_a_guardian_killed_while_a_limit_holds_is_replaced_and_restores_it_after_a_kill(
+    make_fake_nvml: MakeFakeNvml, start_python: StartPython, eventually: Eventually, assay_home: Path
 ) -> None:
     fake = make_fake_nvml([hopper()])
-    holder = start_python(HOLD.replace("with Guardian():", "if True:"), UUID, env=fake.env())
+    holder = start_python(HOLD, UUID, env=fake.env())
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
+    guardian = guardian_of(holder.pid, eventually)
+    os.kill(guardian, signal.SIGKILL)
+    eventually(lambda: guardians_of(holder.pid) not in ([], [guardian]))
+    assert (limit_w(fake), lock_mhz(fake)) == (300.0, (1000, 1200))
+    holder.kill()
+    eventually(lambda: limit_w(fake) == 700.0 and lock_mhz(fake) == (0, 0))
+    eventually(lambda: kept(assay_home) == [])
+
+
+def test_a_guardian_killed_between_the_check_and_the_change_is_replaced(
+    fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    guardian = guardian_of(os.getpid(), eventually)
+    write = nvidia._write_power_limit
+
+    def killed_before(*arguments: Any) -> None:
+        os.kill(guardian, signal.SIGKILL)
+        write(*arguments)
+
+    monkeypatch.setattr(nvidia, "_write_power_limit", killed_before)
+    lease = nvidia.set_power_limit(UUID, 300.0)
+    eventually(lambda: guardians_of(os.getpid()) not in ([], [guardian]))
+    monkeypatch.undo()
+    assert limit_w(fake) == 300.0
+    leases.release(lease)
+
+
+def test_a_limit_is_restored_and_the_holder_stopped_where_no_guardian_can_be_had(
+    fake: FakeNvml, assay_home: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    def refuse(stdin: int) -> None:
+        raise GuardianNotStarted("there are too many processes")
+
+    seen: list[float] = []
+
+    def hold() -> None:
+        with stop_on_signals():
+            lease = nvidia.set_power_limit(UUID, 300.0)
+            try:
+                monkeypatch.setattr("assay.core.guardian._start", refuse)
+                os.kill(guardian_of(os.getpid(), eventually), signal.SIGKILL)
+                time.sleep(60)
+            finally:
+                seen.append(limit_w(fake))
+                leases.release(lease)
+
+    with pytest.raises(StopRequested, match="no other could be started: there are too many processes"):
+        hold()
+    assert (seen, limit_w(fake)) == ([300.0], 700.0)
+    assert kept(assay_home) == []
+    monkeypatch.undo()
+    Guardian.require()
+
+
+def test_reaping_restores_what_a_holder_that_was_killed_with_its_guardian_left(
+    make_fake_nvml: MakeFakeNvml, start_python: StartPython, eventually: Eventually, assay_home: Path
+) -> None:
+    fake = make_fake_nvml([hopper()])
+    holder = start_python(HOLD, UUID, env=fake.env())
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    guardian = guardian_of(holder.pid, eventually)
+    holder.send_signal(signal.SIGSTOP)  # so that both are killed before either can answer
+    os.kill(guardian, signal.SIGKILL)
     holder.kill()
     holder.wait()
     with attached(fake):
+        left = {lease.kind for lease in leases.left_behind()}
         outcomes = {report.outcome for report in leases.reap()}
+    assert left == {"power limit", "locked clock"}
     assert outcomes == {"released"}
+    assert leases.left_behind() == []
     assert (limit_w(fake), lock_mhz(fake)) == (700.0, (0, 0))
     assert kept(assay_home) == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from assay.core.errors import AssayError, Stopped
+from assay.core.errors import AssayError, EndedEarly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class After:
         """Write them from a run folder, if it has results; return the exit code.
 
         Raises:
-            Stopped: One could not be written after all; what was measured is kept.
+            EndedEarly: One could not be written after all; what was measured is kept.
         """
         from assay.cli.energy_reporting import write_reports
         from assay.experiments.energy.report_files import JSON_FILE
@@ -45,7 +45,7 @@ class After:
         try:
             written = write_reports(run, self.reporters)
         except AssayError as error:
-            raise Stopped(str(error)) from error
+            raise EndedEarly(str(error)) from error
         if written:
             click.echo(f"Written: {', '.join(written)}", err=True)
         return code

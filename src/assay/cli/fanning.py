@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from assay.cli.ordering import inner_words
-from assay.core.errors import EXIT_DEFECT, BadInput, MachineCannot, Stopped
-from assay.core.stopping import stop_on_signals
+from assay.core.errors import EXIT_DEFECT, EXIT_STOPPED, BadInput, MachineCannot, StopRequested
+from assay.core.stopping import acknowledge, stop_on_signals
 from assay.hosts.fan_out import FOLDER_VARIABLE, FanOut, Leg, noted
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def fan_out(ctx: click.Context, given: Mapping[str, Any], found: Wanted) -> int:
         whole.write(folder)
         fanned.shown(whole, folder, verb=found.verb, as_json=bool(given.get("as_json")))
     if stopped is not None:
-        raise Stopped(
+        raise StopRequested(
             f"{str(stopped).rstrip('.')}; every machine is gone. What was measured is in {show.short(folder)}."
         )
     return whole.exit_code
@@ -189,13 +189,14 @@ def _read(stream: IO[bytes], path: Path, name: str, heard: Heard) -> None:
     heard.ended_s = time.monotonic()
 
 
-def wait(running: Sequence[Running]) -> Stopped | None:
+def wait(running: Sequence[Running]) -> StopRequested | None:
     """Wait until every machine's process has ended; return the signal that ended the waiting, if one did."""
     try:
         for each in running:
             each.process.wait()
             each.reader.join()
-    except Stopped as stopped:
+    except StopRequested as stopped:
+        acknowledge()
         return stopped
     return None
 
@@ -218,7 +219,7 @@ def after(each: Running, folder: Path) -> Leg:
     place = folder / (each.leg.folder or each.leg.asked)
     runs, taken = run_paths(place), noted(place)
     if code < 0 or (code == 0 and not runs):
-        code = Stopped.exit_code if code < 0 else EXIT_DEFECT
+        code = EXIT_STOPPED if code < 0 else EXIT_DEFECT
     failed = code not in {0, 1} or not runs
     why = each.heard.said or f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
     leg = each.leg if taken is None else each.leg.model_copy(update=as_taken(taken))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assay.core.stopping import ignore_signals
 from assay.hosts.traces import FOLDER_VARIABLE, Rank, write_rank
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     from assay.cli.main import main as command_line
 
     code = command_line(arguments)
+    ignore_signals()
     write_rank(folder, rank.model_copy(update={"exit_code": code}))
     return code
 

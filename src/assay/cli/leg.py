@@ -15,7 +15,7 @@ from assay.core.lifeline import die_with_parent
 def main(parent: str, *words: str) -> int:
     """Run a command line for a parent."""
     die_with_parent(int(parent))
-    from assay.cli.main import main as command_line
+    from assay.cli.entry import main as command_line
 
     return command_line(words)
 

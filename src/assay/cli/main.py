@@ -12,7 +12,17 @@ import click
 
 from assay._version import __version__
 from assay.cli.lazy import LazyGroup, Verbs
-from assay.core.errors import EXIT_DEFECT, EXIT_DONE, EXIT_UNREAD, AssayError, BadInput, MachineCannot, Stopped
+from assay.core.errors import (
+    EXIT_DEFECT,
+    EXIT_DONE,
+    EXIT_STOPPED,
+    EXIT_UNREAD,
+    AssayError,
+    BadInput,
+    MachineCannot,
+    StopRequested,
+)
+from assay.core.stopping import acknowledge, requested, stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +58,15 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code, having told the user what went wrong."""
+    try:
+        with stop_on_signals():
+            return _carried_out(arguments)
+    except StopRequested as late:  # it came with the last words
+        _say(_told(late)[0])
+        return late.exit_code
+
+
+def _carried_out(arguments: Sequence[str] | None) -> int:
     code: object = EXIT_DONE
     try:
         code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "assay", standalone_mode=False)
@@ -57,13 +76,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_DONE
     except SystemExit:  # click's way out where nobody reads any more what is being printed
         code = EXIT_UNREAD
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last net: each is told in a sentence
+    except (Exception, KeyboardInterrupt, StopRequested) as error:  # noqa: BLE001 - the last net: each is told
+        stopped = requested()
+        acknowledge()
+        if stopped is not None and not isinstance(error, AssayError | StopRequested):
+            error = StopRequested(stopped)  # what a library made of the request that was raised within it
         if not (isinstance(error, OSError) and error.errno == errno.EIO):  # the terminal is gone, and nobody reads it
             sentence, code = _told(error)
-            with contextlib.suppress(OSError):
-                click.echo(sentence, err=True)
+            _say(sentence)
     _let_go_of_a_closed_terminal()
     return code if isinstance(code, int) else EXIT_DONE
+
+
+def _say(sentence: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal was closed
+        click.echo(sentence, err=True)
 
 
 def _let_go_of_a_closed_terminal() -> None:
@@ -82,10 +109,12 @@ def _told(error: BaseException) -> tuple[str, int]:
         return error.format_message(), BadInput.exit_code
     if isinstance(error, AssayError):
         sentence, code = str(error), error.exit_code
+    elif isinstance(error, StopRequested):
+        sentence, code = f"{str(error).rstrip('.')}.", error.exit_code
     elif isinstance(error, click.UsageError):
         sentence, code = error.format_message(), BadInput.exit_code
     elif isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
-        sentence, code = "Stopped.", Stopped.exit_code
+        sentence, code = "Stopped.", EXIT_STOPPED
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         sentence, code = "The disk is full: the output could not be written.", MachineCannot.exit_code
     else:

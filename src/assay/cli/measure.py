@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.cli import show
 from assay.cli.remember import remember
-from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
+from assay.core.errors import AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
 from assay.core.home import home
 from assay.hosts.traces import note_run
 from assay.launch.agent import serve
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from assay.launch.crew import Starter
     from assay.machine.model import Machine
     from assay.runner import Result
+
+
+Ending = TypeVar("Ending", bound=AssayError | StopRequested)
 
 
 def as_told(
@@ -64,7 +67,12 @@ def as_told(
     folder = RunFolder.create(given["output_dir"].absolute(), plan, machine)
     remembered = kept and given.get("history", True)
     code = go_on(experiment, folder, machine, as_json=given["as_json"], kept=kept, remembered=remembered)
-    return code if afterwards is None else afterwards(folder.path, code)
+    if afterwards is None:
+        return code
+    try:
+        return afterwards(folder.path, code)
+    except StopRequested as stopped:
+        raise StopRequested(f"{stopped}; everything measured is kept in {show.short(folder.path)}.") from None
 
 
 def go_on(
@@ -90,12 +98,12 @@ def go_on(
             f"{show.short(folder.path)} was begun on another machine or with other software, and mixing the two would "
             f"compare what cannot be compared ({'; '.join(changed[:3])}); start a new run instead."
         )
-    if kept:
-        note_run(folder.path)
     cwd = Path(folder.plan.cwd)
     if not cwd.is_dir():
         raise MachineCannot(f"The folder {cwd}, from which this run was started, is gone.")
     try:
+        if kept:
+            note_run(folder.path)
         with show.progress() as progress, starter_for(place, folder.path, cwd) as starter:
             elsewhere = starter.machines if isinstance(starter, Hub) else {}
             found = run(experiment, folder, machine, Launcher(machine, starter, elsewhere), progress)
@@ -103,7 +111,7 @@ def go_on(
                 starter.exit_code = found.exit_code
     except Busy:
         raise
-    except (Stopped, MachineCannot, BadInput) as error:
+    except (StopRequested, EndedEarly, MachineCannot, BadInput) as error:
         raise (_with_the_way_on(error, folder) if kept else _with_nothing_kept(error)) from error
     try:
         return shown(found, folder.path, as_json=as_json) if kept else show.passing(found, as_json=as_json)
@@ -116,9 +124,11 @@ def shown(found: Result, folder: Path, *, as_json: bool) -> int:
     """Show a result; whoever is too impatient for the report is told that nothing is lost."""
     try:
         return show.result(found, folder, as_json=as_json)
-    except (KeyboardInterrupt, Stopped):
+    except StopRequested as stopped:
         way_on = f"`assay report {show.short(folder)}` draws it"
-        raise Stopped(f"Stopped while the report was drawn; everything measured is kept, and {way_on}.") from None
+        raise StopRequested(
+            f"{stopped} while the report was drawn; everything measured is kept, and {way_on}."
+        ) from None
 
 
 @contextmanager
@@ -131,12 +141,12 @@ def starter_for(place: Torchrun | None, run_folder: Path, cwd: Path) -> Iterator
         yield hub
 
 
-def _with_nothing_kept(error: AssayError) -> AssayError:
+def _with_nothing_kept(error: Ending) -> Ending:
     """Return the same error, saying also that nothing is left to go on with."""
     return type(error)(f"{str(error).rstrip('.')}; nothing is kept.")
 
 
-def _with_the_way_on(error: AssayError, folder: RunFolder) -> AssayError:
+def _with_the_way_on(error: Ending, folder: RunFolder) -> Ending | MachineCannot:
     """Return the same error, saying also what is kept and how to go on."""
     if not folder.path.exists():
         return MachineCannot(f"The run folder {folder.path} is gone, and with it what was measured.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.params import Duration, Listed, behind_dashes, verb
-from assay.core.errors import BadInput, MachineCannot, Stopped
+from assay.core.errors import EXIT_STOPPED, BadInput, MachineCannot
 
 if TYPE_CHECKING:
     from assay.core.errors import AssayError
@@ -176,4 +176,4 @@ def exit_code(recorded: Recorded, given: dict[str, Any]) -> int:
         return recorded.trouble.exit_code
     meant_to_last = given["duration"] is not None or recorded.command_code is not None
     why = recorded.ending.why
-    return Stopped.exit_code if why == "recorder" or (why == "signal" and meant_to_last) else 0
+    return EXIT_STOPPED if why == "recorder" or (why == "signal" and meant_to_last) else 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from assay.cli.ordering import Dollars, TimeLimit, order_of
-from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
+from assay.core.errors import EXIT_STOPPED, AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,13 +205,13 @@ def _carried_out(
 
     try:
         ended, folders = carry_out(host, order, Screen())
-    except Stopped as stopped:
-        raise Stopped(f"{stopped}{_way_on(order, host)}.") from None
+    except (StopRequested, EndedEarly) as stopped:
+        raise type(stopped)(f"{stopped}{_way_on(order, host)}.") from None
     for folder in folders if remembered else ():
         if (folder / "findings.json").is_file():  # else it is not finished
             remember(folder)
     _raise_for(ended, order, folders, host)
-    if ended.exit_code == Stopped.exit_code and (way_on := _way_on(order, host)):
+    if ended.exit_code == EXIT_STOPPED and (way_on := _way_on(order, host)):
         click.echo(f"From here{way_on.removeprefix(';')}.", err=True)
     if afterwards is not None and folders and (folders[0] / "findings.json").is_file():
         return afterwards(folders[0], ended.exit_code)
@@ -222,10 +222,10 @@ def _raise_for(ended: Ended, order: Order, folders: tuple[Path, ...], host: Host
     """Say what the Assay over there could not say itself."""
     if ended.reason is None:
         return
-    kinds: dict[int, type[AssayError]] = {kind.exit_code: kind for kind in (BadInput, MachineCannot, Stopped)}
+    kinds: dict[int, type[AssayError]] = {kind.exit_code: kind for kind in (BadInput, MachineCannot, EndedEarly)}
     way_on = _way_on(order, host) if folders else ""
     left = "" if SHIPS in host.options else f". Its files are in {order.folder}"
-    raise kinds.get(ended.exit_code, Stopped)(f"{ended.reason.rstrip('.')}{left}{way_on}.")
+    raise kinds.get(ended.exit_code, EndedEarly)(f"{ended.reason.rstrip('.')}{left}{way_on}.")
 
 
 def _way_on(order: Order, host: Host) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from assay.cli import leftovers
 from assay.core.errors import BadInput
 from assay.core.units import parse_duration_s, parse_fraction
 
@@ -101,7 +102,18 @@ class Perhaps(click.Option):
 
 
 class Verb(click.Command):
-    """A command whose lists may be written with spaces, and that keeps what stands behind ``--`` apart."""
+    """A command whose lists may be written with spaces, and that keeps what stands behind ``--`` apart.
+
+    It says first what runs that died have left behind, unless ``warns_of_leftovers`` is off.
+    """
+
+    warns_of_leftovers = True
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        if self.warns_of_leftovers:
+            leftovers.warn()
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the part behind ``--``, and join the items of lists; the words as given are kept."""

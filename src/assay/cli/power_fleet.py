@@ -15,7 +15,7 @@ import click
 
 from assay.cli import on_host
 from assay.cli.on_host import HostOption
-from assay.core.errors import BadInput, MachineCannot, Stopped
+from assay.core.errors import BadInput, EndedEarly, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,7 +162,7 @@ def _carried_out(folder: FleetFolder, *, as_json: bool) -> int:
 
     try:
         carry_out(folder, SlurmArrays(), lambda line: click.echo(line, err=True))
-    except (Stopped, MachineCannot) as error:
+    except (StopRequested, EndedEarly, MachineCannot) as error:
         whole, every = sum(post.state == "done" for post in folder.fleet.posts), len(folder.fleet.posts)
         way_on = f"{whole} of {every} nodes measured. `assay resume {short(folder.path)}` goes on"
         raise type(error)(f"{str(error).rstrip('.')}; {way_on}.") from None

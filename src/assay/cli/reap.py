@@ -40,6 +40,9 @@ def command(as_json: bool) -> int:
     return 0 if all(each.asked for each in machines) else 3
 
 
+command.warns_of_leftovers = False
+
+
 def _told(machine: ReapedMachine) -> str:
     """Say in a line what became of a machine, or that its account could not be asked."""
     if machine.asked:

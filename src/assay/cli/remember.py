@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assay.core.errors import AssayError
+from assay.core.errors import AssayError, StopRequested
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def remember(folder: Path) -> None:
-    """Put a finished run into the history, unless that is switched off."""
+    """Put a finished run into the history, unless that is switched off.
+
+    Raises:
+        StopRequested: A signal came meanwhile; how to put it there later is part of the sentence.
+    """
     from assay.cli import show
 
     try:
@@ -22,7 +26,10 @@ def remember(folder: Path) -> None:
 
         if (there := place()) is not None:
             import_run(folder, there)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the run is measured and kept, whatever this is
+    except StopRequested as stopped:
+        way_on = f"`assay history import {show.short(folder)}` enters it into the history"
+        raise StopRequested(f"{stopped}; everything measured is kept, and {way_on}.") from None
+    except Exception as error:  # noqa: BLE001 - the run is measured and kept, whatever this is
         said = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
         way_on = f"`assay history import {show.short(folder)}` tries again"
         click.echo(f"warning: this run is not in the history: {one_line(said)}; {way_on}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.params import Duration, Fraction, verb
-from assay.core.errors import BadInput, Stopped, TrialFailed
+from assay.core.errors import BadInput, StopRequested, TrialFailed
 
 if TYPE_CHECKING:
     from assay.core.plan import Subject
@@ -125,8 +125,8 @@ def carry_out(wish: Wish) -> tuple[Timed, int]:
             line.close()
             print_tail(once.tail)
             raise
-        except Stopped as error:
-            raise Stopped(f"{error}; nothing was measured.") from None
+        except StopRequested as error:
+            raise StopRequested(f"{error}; nothing was measured.") from None
         finally:
             line.close()
 

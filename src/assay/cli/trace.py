@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.params import Duration, Listed, verb
-from assay.core.errors import BadInput, MachineCannot, Stopped
+from assay.core.errors import BadInput, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
     from assay.launch.following import Trace, TraceOrder
@@ -133,8 +133,8 @@ def carry_out(order: TraceOrder, given: dict[str, Any], machine: Machine) -> tup
         shutil.rmtree(folder, ignore_errors=True)
         line.close()
         print_tail("\n".join(getattr(error, "__notes__", ())))
-        if isinstance(error, Stopped):
-            raise Stopped(f"{error}; nothing was traced.") from None
+        if isinstance(error, StopRequested):
+            raise StopRequested(f"{error}; nothing was traced.") from None
         raise
     line.close()
     traces.keep(folder, traced, machine)

@@ -4,21 +4,25 @@
     ├── BadInput        2   what the user asked for makes no sense
     ├── MachineCannot   3   this machine or account cannot do it
     ├── TrialFailed     4   a worker could not measure; the rest goes on
-    ├── Stopped         4   a signal or a budget ended the run; what was measured is kept
+    ├── EndedEarly      4   the run could not go on to its end; what was measured is kept
+    │   └── BudgetEnded 4   the time or the money for it ran out
     └── GateSaysNo      1   a gate was asked and its answer is no
+
+    StopRequested       4   a signal asks to stop: no error, and no `except Exception` may swallow it
 
 Anything else that escapes is a defect of ours: exit code 70.
 """
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 EXIT_DONE = 0
+EXIT_STOPPED = 4
+"""Stopped early, or some trials failed; the rest is kept and can be resumed."""
 EXIT_DEFECT = 70
 EXIT_UNREAD = 141
 """Nobody reads any more what is printed: as every program ends that a closed pipe stops."""
@@ -45,13 +49,23 @@ class MachineCannot(AssayError):
 class TrialFailed(AssayError):
     """A worker could not measure its role; the others go on."""
 
-    exit_code = 4
+    exit_code = EXIT_STOPPED
 
 
-class Stopped(AssayError):
-    """A signal or a budget ended the run early; what was measured is kept."""
+class EndedEarly(AssayError):
+    """The run could not go on to its end, though no signal came; what was measured is kept."""
 
-    exit_code = 4
+    exit_code = EXIT_STOPPED
+
+
+class BudgetEnded(EndedEarly):
+    """The time or the money for a run ran out; what was measured is kept."""
+
+
+class StopRequested(BaseException):
+    """A signal asks to stop; what was measured is kept. Like `KeyboardInterrupt` it is no `Exception`."""
+
+    exit_code = EXIT_STOPPED
 
 
 class GateSaysNo(AssayError):
@@ -62,5 +76,7 @@ class GateSaysNo(AssayError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean X or Y?" for a misspelt word, or nothing when nothing is near."""
+    import difflib
+
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(near)}?" if near else ""

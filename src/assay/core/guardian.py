@@ -5,6 +5,10 @@
        └─▶ the pipe ends ──▶ the guardian releases all leases of that process, and ends too
 
 A program that ends well has released its leases itself, and the guardian finds nothing to do.
+
+A guardian that dies before its program is started again at once, and watches over all leases that are there. What must
+not be held without one, a changed setting of a GPU or a rented machine, begins with `Guardian.require`: where none can
+be started it is not begun, and what was begun before is undone, as the run is stopped.
 """
 
 from __future__ import annotations
@@ -15,14 +19,16 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from assay.core import durable, leases, processes
-from assay.core.errors import MachineCannot
+from assay.core.errors import AssayError, MachineCannot
 from assay.core.home import home
+from assay.core.stopping import stop_main_thread
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -31,6 +37,19 @@ if TYPE_CHECKING:
 _READY = b"ready\n"
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _GOODBYE_WITHIN_S = 5.0
+_START_TRIES, _START_PAUSE_S = 3, 0.2
+
+
+class GuardianNotStarted(MachineCannot):
+    """The guardian could not be started."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Could not start the guardian that cleans up after Assay: {reason}.")
+        self.reason = reason
+
+
+class GuardianLost(MachineCannot):
+    """The guardian died, and none can be started in its place; what needs one is not begun."""
 
 
 class Guardian:
@@ -47,7 +66,7 @@ class Guardian:
         """Start the guardian and wait until it watches.
 
         Raises:
-            MachineCannot: It could not be started.
+            GuardianNotStarted: It could not be started.
         """
         with self._lock:
             watch = Guardian._shared
@@ -69,32 +88,128 @@ class Guardian:
                 Guardian._shared = None
                 watch.end()
 
+    @classmethod
+    def require(cls) -> None:
+        """Make sure that a guardian lives before something is begun that must not be held without one.
+
+        From then on the run is stopped where the guardian dies and none can be started in its place.
+
+        Raises:
+            GuardianLost: It has died, and none can be started.
+            RuntimeError: This is not within ``with Guardian():``.
+        """
+        watch = cls._shared
+        if watch is None or watch.pid != os.getpid():
+            raise RuntimeError("what must be undone after a kill is begun within `with Guardian():` only")
+        watch.require()
+
 
 class _Watch:
-    """A running guardian, seen from the process it watches."""
+    """A running guardian, and its successors, seen from the process they watch."""
 
     def __init__(self) -> None:
         self.users = 0
         self.pid = os.getpid()
-        read_end, self._pipe = os.pipe()
-        try:
-            self._process = _start(read_end)
-            _wait_until_ready(self._process)
-        except BaseException:
-            os.close(self._pipe)
-            raise
-        finally:
-            os.close(read_end)
+        self._starting = threading.Lock()
+        self._required = self._ended = self._lost = False
+        self._pipe, self._process = _start_watching()
+        self._keeper = self._start_keeper()
+
+    def require(self) -> None:
+        """Have a living guardian from now on; see `Guardian.require`."""
+        with self._starting:
+            self._required = True
+            if processes.identify(self._process.pid) is None:
+                self._start_again()
+                if not self._keeping:  # it had given up
+                    self._keeper = self._start_keeper()
 
     def end(self) -> None:
-        """Say goodbye. The byte is for the case that a forked child still holds a copy of the pipe."""
-        from subprocess import TimeoutExpired
+        """Say goodbye; what is still held is released by the guardian, or by ourselves where it was killed."""
+        with self._starting:
+            self._ended = True
+            # The byte is for the case that a forked child still holds a copy of the pipe.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, b"\n")
+            os.close(self._pipe)
+        self._keeper.join(_GOODBYE_WITHIN_S)
+        if self._lost or (self._process.returncode is not None and self._process.returncode < 0):
+            _clean_up_after(processes.current())
 
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._pipe, b"\n")
-        os.close(self._pipe)
-        with contextlib.suppress(TimeoutExpired):
-            self._process.wait(_GOODBYE_WITHIN_S)
+    def _start_keeper(self) -> threading.Thread:
+        self._keeping = True
+        keeper = threading.Thread(target=self._keep_one_alive, name="guardian", daemon=True)
+        keeper.start()
+        return keeper
+
+    def _keep_one_alive(self) -> None:
+        """Start another guardian whenever one dies before it was told goodbye."""
+        while True:
+            died = self._process
+            died.wait()
+            with self._starting:
+                if self._ended:
+                    return
+                if self._process is died:
+                    try:
+                        self._start_again()
+                    except GuardianLost as error:
+                        self._keeping = False
+                        self._stop_what_needs_one(error)
+                        return
+
+    def _start_again(self) -> None:
+        """Start a guardian in place of a dead one; the caller holds the lock.
+
+        Raises:
+            GuardianLost: None can be started.
+        """
+        why = describe_exit(self._process.wait())
+        for left in reversed(range(_START_TRIES)):
+            try:
+                pipe, process = _start_watching()
+            except (AssayError, OSError) as error:
+                if not left:
+                    self._lost = True
+                    reason = error.reason if isinstance(error, GuardianNotStarted) else str(error).rstrip(".")
+                    raise GuardianLost(
+                        f"The guardian that cleans up after Assay {why}, and no other could be started: {reason}."
+                    ) from error
+                time.sleep(_START_PAUSE_S)
+            else:
+                os.close(self._pipe)
+                self._pipe, self._process = pipe, process
+                self._lost = False
+                break
+        with contextlib.suppress(MachineCannot):  # that the disk is full must not leave us without one
+            _log(f"The guardian of process {self.pid} {why}; another watches since.")
+
+    def _stop_what_needs_one(self, error: GuardianLost) -> None:
+        if self._required:
+            stop_main_thread(f"Stopped, as a kill would leave what was changed: {str(error).rstrip('.')}")
+
+
+def _start_watching() -> tuple[int, Popen[bytes]]:
+    """Return a guardian that watches this process, and the pipe whose end it waits for.
+
+    Raises:
+        GuardianNotStarted: It could not be started.
+    """
+    read_end, pipe = os.pipe()
+    try:
+        process = _start(read_end)
+        _wait_until_ready(process)
+    except BaseException:
+        os.close(pipe)
+        raise
+    finally:
+        os.close(read_end)
+    return pipe, process
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended, by its exit code as Python has it."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def _start(stdin: int) -> Popen[bytes]:
@@ -106,7 +221,7 @@ def _start(stdin: int) -> Popen[bytes]:
     try:
         return Popen(command, stdin=stdin, stdout=PIPE, stderr=STDOUT, env=environment, cwd="/", start_new_session=True)
     except OSError as error:
-        raise MachineCannot(f"Could not start the guardian that cleans up after Assay: {error}.") from error
+        raise GuardianNotStarted(str(error)) from error
 
 
 def _environment() -> dict[str, str]:
@@ -129,7 +244,7 @@ def _wait_until_ready(process: Popen[bytes]) -> None:
             said.append(line)
     process.wait()
     why = said[-1].decode(errors="replace").strip() if said else f"it ended with {process.returncode}"
-    raise MachineCannot(f"Could not start the guardian that cleans up after Assay: {why}.")
+    raise GuardianNotStarted(why)
 
 
 def main(owner_json: str, python_path: str) -> int:
@@ -141,7 +256,8 @@ def main(owner_json: str, python_path: str) -> int:
     if python_path:
         os.environ["PYTHONPATH"] = python_path
     owner = processes.Identity.model_validate_json(owner_json)
-    os.write(1, _READY)
+    with contextlib.suppress(BrokenPipeError):  # killed before it could hear of us: one that came after others has work
+        os.write(1, _READY)
     _point_at_null(1, 2)
     _wait_for_the_end_of(owner)
     _point_at_null(0)

@@ -24,6 +24,11 @@ def home() -> Path:
     return folder
 
 
+def lease_folder() -> Path:
+    """Return where leases are written down, whether it is there or not."""
+    return _named().absolute() / "leases"
+
+
 def _named() -> Path:
     try:
         if named := os.environ.get("ASSAY_HOME"):

@@ -24,6 +24,7 @@ from assay.core import durable, processes
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.home import home
 from assay.core.processes import Identity
+from assay.core.stopping import stops_deferred
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:
@@ -104,10 +105,12 @@ def take(
 def release(lease: Lease) -> None:
     """Undo what the lease is about and forget it; nothing happens if that is done already.
 
+    A request to stop waits until the undo is done.
+
     Raises:
         LeaseNotReleased: The undo failed; the lease is kept.
     """
-    with _claimed(lease.path, wait=True) as ours:
+    with stops_deferred(), _claimed(lease.path, wait=True) as ours:
         if ours:
             _undo_and_forget(lease)
 
@@ -170,6 +173,19 @@ def taken(lease_id: str) -> bool:
 def all_of(kind: str) -> list[Lease]:
     """Return the leases of a kind that other processes have taken, newest first."""
     return [lease for lease in _read_all()[0] if lease.kind == kind and lease.owner != processes.current()]
+
+
+def left_behind() -> list[Lease]:
+    """Return this user's leases whose owners are dead, newest first."""
+    found = [lease for lease in _read_all()[0] if not processes.alive(lease.owner)]
+    return [lease for lease in found if _is_ours(lease)]
+
+
+def _is_ours(lease: Lease) -> bool:
+    try:
+        return lease.path.stat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
 
 
 def freed(kind: str, **args: JsonValue) -> list[Lease]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.errors import Stopped
+from assay.core.errors import EndedEarly, StopRequested
 from assay.core.guardian import Guardian
 from assay.core.stopping import stop_on_signals
 
@@ -19,16 +19,17 @@ def carry_out(host: Host, order: Order, watcher: Watcher) -> tuple[Ended, tuple[
 
     Raises:
         MachineCannot: The host refuses, or does not answer.
-        Stopped: A signal came; the loan is gone all the same.
+        EndedEarly: Time or money ran out; the loan is gone all the same.
+        StopRequested: A signal came; likewise.
     """
     with stop_on_signals(), Guardian():
         loan = host.create(order)
         try:
             ended = host.run(loan, order, watcher)
             folders = host.collect(loan, order)
-        except Stopped as stopped:
+        except (StopRequested, EndedEarly) as stopped:
             _release_after(stopped, host, loan)
-            raise Stopped(f"{stopped}; {loan.name} ({loan.host} {loan.number}) is gone") from None
+            raise type(stopped)(f"{stopped}; {loan.name} ({loan.host} {loan.number}) is gone") from None
         except BaseException as error:
             _release_after(error, host, loan)
             raise

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError
 
 from assay.core.durable import read_json, replace_atomically
-from assay.core.errors import EXIT_DEFECT, EXIT_DONE, BadInput, GateSaysNo, MachineCannot, Stopped
+from assay.core.errors import EXIT_DEFECT, EXIT_DONE, EXIT_STOPPED, BadInput, GateSaysNo, MachineCannot
 from assay.core.values import SCHEMA_VERSION, Value
 from assay.hosts.choosing import Candidate
 
@@ -33,7 +33,7 @@ FOLDER_VARIABLE = "ASSAY_LEG_FOLDER"
 COMPARISON = "compare.json"
 REPORT = "report.md"
 
-WORST = (EXIT_DEFECT, BadInput.exit_code, MachineCannot.exit_code, Stopped.exit_code, GateSaysNo.exit_code, EXIT_DONE)
+WORST = (EXIT_DEFECT, BadInput.exit_code, MachineCannot.exit_code, EXIT_STOPPED, GateSaysNo.exit_code, EXIT_DONE)
 """Exit codes from the worst to the best: what a command of several machines ends with."""
 
 State = Literal["refused", "waits", "done", "failed"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import MachineCannot, StopRequested
 from assay.hosts.errand import carry_out
 from assay.hosts.rented.bench import (
     Bench,
@@ -165,18 +165,18 @@ def a_machine_that_is_taken_away_is_replaced(bench: Bench) -> None:
 
 
 def a_signal_while_it_is_asked_for_leaves_nothing(bench: Bench) -> None:
-    """A `Stopped` that comes with the answer: the machine is found by its name, and ended."""
+    """A `StopRequested` that comes with the answer: the machine is found by its name, and ended."""
     host = host_on(bench)
     launch = bench.provider.launch
 
     def stopped(wish: Wish) -> Machine:
         launch(wish)
-        raise Stopped("Stopped by SIGINT")
+        raise StopRequested("Stopped by SIGINT")
 
     bench.provider.launch = stopped  # type: ignore[method-assign]
     try:
         carry_out(host, order_for(bench), Nobody())
-    except Stopped:
+    except StopRequested:
         pass
     else:
         raise KitFailed("the signal was lost")

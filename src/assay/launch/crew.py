@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 from assay.core.results import Evidence, Settled, Tuning
+from assay.core.stopping import stops_deferred
 from assay.launch.cause import by_cause
 from assay.launch.handle import Answer, Failure, gather
 from assay.worker import protocol as say
@@ -87,8 +88,9 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for handle in self.handles.values():
-            handle.stop()
+        with stops_deferred():
+            for handle in self.handles.values():
+                handle.stop()
 
     def of(self, roles: Iterable[Role]) -> list[Handle]:
         """Return the workers of some roles."""

@@ -13,7 +13,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Self
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import EndedEarly, MachineCannot
 from assay.core.processes import boot_id
 from assay.launch.local import LocalWorker
 from assay.launch.ranks import rank_environment
@@ -121,7 +121,7 @@ class Hub:
         try:
             agent.send(order)
         except OSError:
-            raise Stopped(f"The process of rank {seat.rank} in this torchrun has ended") from None
+            raise EndedEarly(f"The process of rank {seat.rank} in this torchrun has ended") from None
         wire, hello = self._accept(f"rank {seat.rank} did not start its worker")
         return RemoteWorker(seat, agent, wire.socket, self._count, same_clock=hello.boot_id == boot_id())
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.guardian import GuardianLost
 from assay.core.leases import LeaseNotReleased
 from assay.core.plan import POWER_LIMIT_W, SM_MHZ
+from assay.core.stopping import stops_deferred
 from assay.isolation.targets import targets
 from assay.machine import nvidia
 
@@ -64,6 +66,7 @@ class Settings:
         Raises:
             SettingRefused: A change makes no sense, or may not be made; or an earlier one could not be undone.
             LeaseNotReleased: A change could not be undone; its lease is kept.
+            GuardianLost: Nobody would undo a change after a kill; none was made.
         """
         self._undo_earlier()
         made: list[Lease] = []
@@ -73,6 +76,9 @@ class Settings:
                 readers = open_sessions.enter_context(nvidia.readers([one.uuid for one in wanted])) if wanted else ()
                 for change in wanted:
                     _make(change, made)
+            except GuardianLost as error:
+                self._undo(made, error, notes)
+                raise
             except (BadInput, MachineCannot) as error:
                 self._undo(made, error, notes)
                 raise SettingRefused(str(error).rstrip(".")) from None
@@ -92,12 +98,13 @@ class Settings:
     def _undo(self, made: list[Lease], error: BaseException | None, notes: list[str]) -> None:
         """Undo changes, the last one first, all of them whatever happens to one."""
         failures: list[LeaseNotReleased] = []
-        for lease in reversed(made):
-            try:
-                leases.release(lease)
-            except LeaseNotReleased as failure:
-                failures.append(failure)
-                self.unrestored.append(lease)
+        with stops_deferred():
+            for lease in reversed(made):
+                try:
+                    leases.release(lease)
+                except LeaseNotReleased as failure:
+                    failures.append(failure)
+                    self.unrestored.append(lease)
         notes.extend(map(str, failures))
         if failures and error is None:
             raise failures[0]

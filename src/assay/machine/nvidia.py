@@ -1,7 +1,8 @@
 """NVIDIA GPUs through NVML; the only file that touches it. No driver and no GPU are normal answers.
 
 Nothing of NVML leaves this file: its errors compare and hash in ways of their own, so they become sentences here.
-What is set is set under a lease, which is written down first and names the function here that undoes it.
+What is set is set under a lease, which is written down first and names the function here that undoes it, and with a
+guardian that lives.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core import leases
 from assay.core.errors import BadInput, MachineCannot
+from assay.core.guardian import Guardian
 from assay.core.processes import boot_id
 from assay.machine.model import Gpu, LostGpu
 from assay.machine.nvml_reader import Reader, list_processes, read_gpu, read_hint, read_links, text
@@ -163,7 +165,7 @@ def set_power_limit(uuid: str, watts: float) -> Lease:
 
     Raises:
         BadInput: Out of the range that the GPU offers.
-        MachineCannot: The GPU offers none, it is gone, or this process may not.
+        MachineCannot: The GPU offers none, it is gone, this process may not, or no guardian can be had.
     """
     with _session() as nvml:
         handle = _handle(nvml, uuid)
@@ -173,6 +175,7 @@ def set_power_limit(uuid: str, watts: float) -> Lease:
                 f"A power limit of {watts:g} W is out of range: "
                 f"GPU {uuid} takes {low_mw / 1e3:g} to {high_mw / 1e3:g} W."
             )
+        Guardian.require()
         with leases.one_at_a_time():
             _nobody_elses(LIMIT, uuid)
             before_w = _power_limit_mw(nvml, uuid, handle) / 1e3
@@ -217,7 +220,7 @@ def lock_sm_clocks(uuid: str, low_mhz: int, high_mhz: int) -> Lease:
 
     Raises:
         BadInput: Out of the range that the GPU offers.
-        MachineCannot: The GPU offers none, it is gone, or this process may not.
+        MachineCannot: The GPU offers none, it is gone, this process may not, or no guardian can be had.
     """
     with _session() as nvml:
         handle = _handle(nvml, uuid)
@@ -243,6 +246,7 @@ def claim_sm_clocks(uuid: str) -> Lease:
 
 
 def _clock_lease(uuid: str, what: str) -> Lease:
+    Guardian.require()
     with leases.one_at_a_time():
         _nobody_elses(CLOCK, uuid)
         return leases.take(CLOCK, what, "assay.machine.nvidia:unlock_sm_clocks", {"uuid": uuid, "boot": boot_id()})

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from assay.core.errors import AssayError, BadInput, MachineCannot, Stopped
+from assay.core.errors import AssayError, BadInput, EndedEarly, MachineCannot
 from assay.monitor.wire import ANSWER, Done, Failed, Flush, Flushed, Latest, Look, Ready, Remark, Stop, Wire
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ END_WITHIN_S = 5.0
 AnswerT = TypeVar("AnswerT", Ready, Flushed, Latest, Done)
 
 
-class RecorderDied(Stopped):
+class RecorderDied(EndedEarly):
     """The recorder ended before it was told to; what it wrote until then is kept."""
 
 

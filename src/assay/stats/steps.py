@@ -118,8 +118,13 @@ class Looked:
         self.evidence: dict[Way, Evidence] = {way: _nothing(logs.shape) for way in ways}
         parts = [(way, part) for way, steps in self._begun.items() for part in _parts(steps)]
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
-            for done in [threads.submit(_follow, self.evidence[way], part, way, self._series) for way, part in parts]:
-                done.result()
+            begun_parts = [threads.submit(_follow, self.evidence[way], part, way, self._series) for way, part in parts]
+            try:
+                for done in begun_parts:
+                    done.result()
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def beginnings(self, row: int, way: Way, run: int) -> tuple[Places, Samples]:
         """Return with which runs a step may have begun, given a series up to a run, and how likely each is."""

@@ -24,6 +24,7 @@ from assay.core.durable import (
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.plan import Block
 from assay.core.results import Findings, Record, Series
+from assay.core.stopping import stops_deferred
 from assay.core.units import unit_of
 from assay.core.values import Value, first_problem
 from assay.machine.model import Machine
@@ -63,7 +64,7 @@ class RunFolder:
     @classmethod
     def create(cls, parent: Path, plan: Plan, machine: Machine) -> RunFolder:
         """Make a new folder of its own under ``parent``, and point ``latest`` there to it."""
-        with friendly_os_errors(parent):
+        with stops_deferred(), friendly_os_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             path = new_folder(parent, plan.experiment)
             (path / "samples").mkdir()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import MachineCannot, StopRequested
 from assay.hosts.gpu_types import will_do
 from assay.hosts.modal.provider import ModalProvider
 from assay.hosts.modal.talk import Talk
@@ -190,13 +190,13 @@ def test_a_signal_while_a_machine_is_waited_for_takes_it_back(
         eventually(lambda: "SandboxGetTaskId" in modal_stand_in.calls)
 
         def raised() -> None:
-            raise Stopped("Stopped by SIGINT")
+            raise StopRequested("Stopped by SIGINT")
 
         talks[-1].tell(raised)
 
     stopper = threading.Thread(target=stop)
     stopper.start()
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         provider.launch(wish(provider))
     stopper.join()
     assert not modal_stand_in.sandboxes.running()

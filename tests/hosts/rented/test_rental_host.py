@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from assay.core import leases
-from assay.core.errors import BadInput, MachineCannot, Stopped
-from assay.core.guardian import Guardian
+from assay.core.errors import BadInput, MachineCannot, StopRequested
+from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
 from assay.hosts import registry
 from assay.hosts.base import Loan, Offer
 from assay.hosts.errand import carry_out
@@ -24,7 +28,6 @@ from tests.hosts.standins.wired import KEYS, PATHS, PretendWork, Quiet, host_of,
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from assay.hosts.rented.host import RentedHost
     from tests.hosts.standins.cloud import Cloud, Fault
@@ -285,12 +288,56 @@ def test_a_signal_while_a_machine_is_given_back_does_not_keep_it(runpod: Stage, 
 
     def stopped() -> None:
         if next(signals, False):
-            raise Stopped("Stopped by SIGTERM")
+            raise StopRequested("Stopped by SIGTERM")
 
     runpod.clock.on_sleep = stopped
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         runpod.host.release(loan)
     assert nothing_is_left(runpod, assay_home)
+
+
+def test_nothing_is_rented_without_a_guardian(stage: Stage, assay_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise GuardianLost("The guardian was killed, and no other could be started.")
+
+    monkeypatch.setattr(Guardian, "require", lost)
+    with pytest.raises(GuardianLost):
+        stage.errand()
+    assert not stage.cloud.boxes
+    assert Book().entries() == ()
+    assert nothing_is_left(stage, assay_home)
+
+
+def test_a_machine_is_given_back_where_the_guardian_dies_and_none_can_be_started(
+    runpod: Stage, assay_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(stdin: int) -> None:
+        raise GuardianNotStarted("there are too many processes")
+
+    running: list[int] = []
+
+    def work(*_: object) -> None:
+        running.append(len(runpod.cloud.running()))
+        monkeypatch.setattr("assay.core.guardian._start", refuse)
+        os.kill(guardian_of_this_process(), signal.SIGKILL)
+        time.sleep(60)
+
+    monkeypatch.setattr(runpod.work, "run", work)
+    with pytest.raises(StopRequested, match=r"no other could be started: there are too many processes; .* is gone"):
+        runpod.errand()
+    assert running == [1]
+    assert nothing_is_left(runpod, assay_home)
+    monkeypatch.undo()
+    Guardian.require()
+
+
+def guardian_of_this_process() -> int:
+    """Return the guardian; a child belongs to the thread that started it."""
+    tasks = Path("/proc/self/task").iterdir()
+    children = [child for task in tasks for child in (task / "children").read_text().split()]
+    return next(
+        int(child) for child in children if b"assay.core.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
 
 
 def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,10 +351,10 @@ def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: py
 
     def stopped() -> None:
         if stage.cloud.boxes and next(times) == 1:
-            raise Stopped("Stopped by SIGINT")
+            raise StopRequested("Stopped by SIGINT")
 
     stage.clock.on_sleep = stopped
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         stage.errand()
     assert not stage.cloud.running()
 
@@ -362,11 +409,11 @@ def test_stopped_while_it_waits_for_its_turn_nothing_was_asked_for(
     stage = Stage("lambda", monkeypatch)
 
     def turn() -> None:
-        raise Stopped("Stopped by SIGINT")
+        raise StopRequested("Stopped by SIGINT")
 
     monkeypatch.setattr(stage.host.provider, "turn", turn)
     begun = stage.clock.now()
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         stage.errand()
     assert "asked" not in [entry["event"] for entry in map(json.loads, Book().path.read_text().splitlines())]
     assert stage.clock.now() - begun < timedelta(seconds=30)
@@ -378,10 +425,10 @@ def test_what_may_have_been_made_is_looked_for_and_that_is_said(
     runpod: Stage, assay_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def launch(wish: object) -> None:
-        raise Stopped("Stopped by SIGINT")
+        raise StopRequested("Stopped by SIGINT")
 
     monkeypatch.setattr(runpod.host.provider, "launch", launch)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         runpod.errand()
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("runpod was asked for a machine, and its answer was not heard: it is looked for, for 9")

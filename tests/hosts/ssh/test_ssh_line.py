@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.core.errors import BadInput, Stopped
+from assay.core.errors import BadInput, StopRequested
 from assay.core.stopping import stop_on_signals
 from assay.hosts.remote.line import LineLost
 from assay.hosts.remote.pumping import Pump
@@ -113,7 +113,7 @@ def test_what_a_login_prints_before_the_script_is_left_out() -> None:
 
 def test_a_signal_is_heard_while_something_runs_there(line: SshLine) -> None:
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
-    with pytest.raises(Stopped), stop_on_signals():
+    with pytest.raises(StopRequested), stop_on_signals():
         line.do("sleep 30")
 
 

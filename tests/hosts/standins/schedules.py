@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from assay.core import leases
-from assay.core.errors import AssayError, Stopped
+from assay.core.errors import AssayError, StopRequested
 from assay.core.home import home
 from assay.hosts import registry
 from assay.hosts.errand import carry_out
@@ -151,7 +151,7 @@ class End:
         if self.dead:
             raise Killed
         if self.steps == self.schedule.at and self.schedule.ends == "signal":
-            raise Stopped("Stopped by SIGINT")
+            raise StopRequested("Stopped by SIGINT")
         if self.steps == self.schedule.at and self.schedule.ends == "kill -9":
             self.dead = True
             raise Killed
@@ -211,7 +211,7 @@ def play(schedule: Schedule) -> Outcome:
 def _errand(host: RentedHost, order: Order) -> tuple[bool, str]:
     try:
         ended, folders = carry_out(host, order, Quiet())
-    except AssayError as error:
+    except (AssayError, StopRequested) as error:
         return False, f"{type(error).__name__}: {error}"
     except Killed:
         return False, "killed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from assay.core.errors import EXIT_DEFECT, BadInput, MachineCannot, Stopped
+from assay.core.errors import EXIT_DEFECT, EXIT_STOPPED, BadInput, MachineCannot
 from assay.hosts.fleet.model import Post
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def exit_code(fleet: Fleet, begun: Iterable[str]) -> int:
     if not lacking:
         return max(post.exit_code or 0 for post in fleet.posts)
     if len(lacking) < len(fleet.posts) or set(begun):
-        return Stopped.exit_code
+        return EXIT_STOPPED
     codes = {post.exit_code for post in fleet.posts if post.attempts}
     return BadInput.exit_code if codes == {BadInput.exit_code} else MachineCannot.exit_code
 

@@ -11,7 +11,7 @@ import secrets
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from assay.core.errors import Stopped
+from assay.core.errors import StopRequested
 from assay.core.guardian import Guardian
 from assay.core.stopping import stop_on_signals
 from assay.hosts.fleet import book
@@ -57,7 +57,7 @@ def carry_out(folder: FleetFolder, arrays: Arrays, say: Callable[[str], None]) -
 
     Raises:
         MachineCannot: The host refuses, or does not answer.
-        Stopped: A signal came; what was measured until then is kept.
+        StopRequested: A signal came; what was measured until then is kept.
     """
     tried: Counter[str] = Counter()
     with stop_on_signals(), Guardian(), folder.held():
@@ -100,8 +100,8 @@ def _one_round(folder: FleetFolder, arrays: Arrays, nodes: tuple[str, ...], say:
         if loan is not None:
             _release_after(error, arrays, loan)
         folder.settle()
-        if isinstance(error, Stopped):
-            raise Stopped(f"{error}; the array is gone from the queue") from None
+        if isinstance(error, StopRequested):
+            raise StopRequested(f"{error}; the array is gone from the queue") from None
         raise
     arrays.release(loan)
     folder.settle()

@@ -53,7 +53,7 @@ def contents() -> dict[str, bytes]:
     files = {f"assay/{path.relative_to(package)}": path.read_bytes() for path in _sources(package)}
     files[f"{described}/METADATA"] = _metadata(package)
     files[f"{described}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: assay\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files[f"{described}/entry_points.txt"] = b"[console_scripts]\nassay = assay.cli.main:main\n"
+    files[f"{described}/entry_points.txt"] = b"[console_scripts]\nassay = assay.cli.entry:main\n"
     rows = [f"{name},sha256={_hash(data)},{len(data)}\n" for name, data in files.items()]
     files[f"{described}/RECORD"] = "".join([*rows, f"{described}/RECORD,,\n"]).encode()
     return files

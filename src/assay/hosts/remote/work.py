@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.durable import friendly_os_errors, replace_atomically
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import EXIT_STOPPED, MachineCannot, StopRequested
 from assay.core.results import STAND_IN
 from assay.core.units import format_span
 from assay.hosts.base import Ended, Progress
@@ -49,9 +49,9 @@ END_WITHIN_S, CLEAN_WITHIN_S = 120.0, 60.0
 def run(line: Line, order: Order, watcher: Watcher) -> Ended:
     """Have an order run there to its end; hand on what is printed as it comes.
 
-    A line that is lost meanwhile is taken up again, as the work goes on without it. When a signal stops us (`Stopped`),
-    the order is ended there and what it has measured is brought back, before the error goes on; `collect` need not be
-    called then.
+    A line that is lost meanwhile is taken up again, as the work goes on without it. When a signal stops us
+    (`StopRequested`), the order is ended there and what it has measured is brought back, before the request goes on;
+    `collect` need not be called then.
 
     Raises:
         MachineCannot: The GPU there is not the one asked for, no environment can be had, the disk is full.
@@ -66,7 +66,7 @@ def run(line: Line, order: Order, watcher: Watcher) -> Ended:
         _begin(line, order, watcher, frames)
         while frames.ended is None:
             _again(line, order, watcher, frames)
-    except Stopped:
+    except StopRequested:
         with contextlib.suppress(MachineCannot):
             end(line, order)
             collect(line, order)
@@ -138,9 +138,9 @@ def verdict(ended: dict[str, Any], order: Order, where: str) -> Ended:
         "unkept": f"what watched over it on {where} was killed",
     }
     if why is not None:
-        return Ended(exit_code=Stopped.exit_code, reason=reasons.get(why, why))
+        return Ended(exit_code=EXIT_STOPPED, reason=reasons.get(why, why))
     if code < 0:
-        return Ended(exit_code=Stopped.exit_code, reason=f"Assay was killed on {where} (signal {-code})")
+        return Ended(exit_code=EXIT_STOPPED, reason=f"Assay was killed on {where} (signal {-code})")
     if not ended["answered"]:
         said = f": {log}" if log else ""
         return Ended(exit_code=MachineCannot.exit_code, reason=f"Assay could not start on {where}{said}")

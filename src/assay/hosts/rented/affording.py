@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import leases
 from assay.core.errors import MachineCannot
+from assay.core.guardian import Guardian
 from assay.hosts.rented import budget
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def intend(desk: Desk, order: Order, offer: Offer) -> tuple[Lease, datetime]:
     The lease comes first: an intent in the journal without a lease is one whose lease was lost.
 
     Raises:
-        MachineCannot: It may cost too much.
+        MachineCannot: It may cost too much, or nobody would give it back after a kill.
     """
     seconds = limit_s(desk, order, offer)
     with desk.book.one_at_a_time():
@@ -55,6 +56,7 @@ def intend(desk: Desk, order: Order, offer: Offer) -> tuple[Lease, datetime]:
         if against is not None:
             raise MachineCannot(f"{desk.provider.name}'s {offer.gpu or offer.name} is not rented: {against}.")
         deadline_at = desk.clock.now() + timedelta(seconds=seconds)
+        Guardian.require()
         lease = leases.take(
             "rental",
             f"machine of {desk.provider.name} for {order.name}",

@@ -15,7 +15,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait; a signal may end it with `Stopped`."""
+        """Wait; a signal may end it with `StopRequested`."""
         ...
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from assay.core import leases
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import BudgetEnded, MachineCannot, StopRequested
 from assay.hosts.base import NAME_PREFIX, Loan, Progress
 from assay.hosts.remote.line import LineLost
 from assay.hosts.rented import affording, budget, keys, names, offering
@@ -259,7 +259,7 @@ class RentedHost:
         end_all(self.desk, held.order.id)
         seconds = (held.deadline_at - self.desk.clock.now()).total_seconds()
         if seconds < budget.LEAST_USEFUL_S:
-            raise Stopped(f"{taken}, and before the deadline there is no time for another") from taken
+            raise BudgetEnded(f"{taken}, and before the deadline there is no time for another") from taken
         offers = offering.candidates(self.name, self.desk.heard(self.provider.offers), held.order)
         affording.note_intent(self.desk, held.order, offers[0], held.deadline_at)
         self._ask(held, offers)
@@ -268,7 +268,7 @@ class RentedHost:
         """End an order, and its lease with it; a signal meanwhile counts only once that is done."""
         try:
             self._end_now(order, held)
-        except Stopped:
+        except StopRequested:
             self._end_now(order, held)
             raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import BudgetEnded, MachineCannot
 from assay.hosts.base import Progress
 from assay.hosts.remote.line import LineLost
 from assay.hosts.rented.provider import Unanswered
@@ -32,7 +32,7 @@ def when_up(desk: Desk, order: str, number: str, until: datetime, watcher: Watch
 
     Raises:
         Taken: It is gone or broken, or has not come up in the time a machine may take.
-        Stopped: ``until``, the order's deadline, has passed.
+        BudgetEnded: ``until``, the order's deadline, has passed.
         Unanswered: The provider was silent for too long.
     """
     stuck_at = desk.clock.now() + timedelta(seconds=desk.pace.up_within_s)
@@ -49,7 +49,7 @@ def when_up(desk: Desk, order: str, number: str, until: datetime, watcher: Watch
         if machine is not None and line is not None:
             return machine, line
         if now >= until:
-            raise Stopped(f"The deadline has passed while {desk.provider.name} machine {number} was starting")
+            raise BudgetEnded(f"The deadline has passed while {desk.provider.name} machine {number} was starting")
         if now >= stuck_at:
             raise Taken(
                 f"{desk.provider.name} machine {number} did not come up in {desk.pace.up_within_s / 60:.0f} min"

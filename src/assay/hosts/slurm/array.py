@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from assay.core import leases
 from assay.core.durable import friendly_os_errors, replace_atomically
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import EXIT_STOPPED, MachineCannot
 from assay.hosts import traces
 from assay.hosts.base import Loan
 from assay.hosts.fleet.book import WHOLE
@@ -155,7 +155,7 @@ def _ended(task: str, node: str, order: Order, log: Path, job: Job | None) -> St
     run = traces.run_of(folder)
     reason = (
         verdict(job, left, order).reason
-        or (failures(run) if run is not None and code == Stopped.exit_code else None)
+        or (failures(run) if run is not None and code == EXIT_STOPPED else None)
         or left.words.get(0, "").removeprefix("assay: ")
     )
     return Step(node=node, state="failed", task=task, exit_code=code, reason=reason or f"exit code {code}")

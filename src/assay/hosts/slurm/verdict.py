@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot, Stopped
+from assay.core.errors import EXIT_STOPPED, EndedEarly, MachineCannot
 from assay.core.units import format_span
 from assay.hosts.base import Ended
 from assay.hosts.slurm.queue import first_to_exit, nodes_named_failed
@@ -35,15 +35,15 @@ def verdict(job: Job | None, left: Left, order: Order) -> Ended:
     if code == 0:
         return Ended(exit_code=0)
     if job is None:
-        return _ended(Stopped, "Slurm no longer knows the job, and it left no result")
+        return _ended(EndedEarly, "Slurm no longer knows the job, and it left no result")
     if job.state not in {"COMPLETED", "FAILED"}:
-        return _ended(Stopped, _by_slurm(job, left, order))
+        return _ended(EndedEarly, _by_slurm(job, left, order))
     if code is None:
         return _without_an_answer(left, order)
-    return Ended(exit_code=code, reason=_cause(left) if code == Stopped.exit_code else None)
+    return Ended(exit_code=code, reason=_cause(left) if code == EXIT_STOPPED else None)
 
 
-def _ended(kind: type[Stopped | MachineCannot], reason: str) -> Ended:
+def _ended(kind: type[EndedEarly | MachineCannot], reason: str) -> Ended:
     return Ended(exit_code=kind.exit_code, reason=reason)
 
 
@@ -75,10 +75,10 @@ def _without_an_answer(left: Left, order: Order) -> Ended:
         shared = f"; is {order.folder} on a file system that the nodes share?"
         return _ended(MachineCannot, f"the job ended before anything ran on its nodes{said or shared}")
     if left.ranks:
-        return _ended(Stopped, _cause(left) or f"the ranks gave no answer{said}")
+        return _ended(EndedEarly, _cause(left) or f"the ranks gave no answer{said}")
     absent = [node for node in left.nodes if not left.begun.get(node)]
     if 0 < len(absent) < len(left.nodes):
-        return _ended(Stopped, f"{_listed(absent)} never joined the others{said}")
+        return _ended(EndedEarly, f"{_listed(absent)} never joined the others{said}")
     first = first_to_exit(left.log)
     where = f"node {first}" if first else "the nodes"
     return _ended(MachineCannot, f"{order.python} could not start Assay on {where}{said}")
