@@ -137,7 +137,7 @@ def test_what_another_checkout_measured_is_no_part_of_the_history() -> None:
 
 
 def test_one_estimate_is_the_point_as_it_is() -> None:
-    (point,) = points(entry(USUAL, disturbed=("a stranger",))).values()
+    (point,) = points(entry(USUAL, disturbed=(STRANGER,))).values()
     assert (point.value, point.low, point.high, point.n, point.scope) == (100.0, 99.0, 101.0, 10, "run")
     assert (point.status, point.disturbed) == ("ok", True)
 
