@@ -23,9 +23,7 @@ def by(name: str, cores: float) -> Interference:
 
 def record(*disturbed: Interference, **changes: Any) -> Record:
     window = Window(host="h", boot_id="b", start_ns=0, end_ns=1, started_at="2025-01-01T00:00:00Z")
-    made = Record(
-        trial="t", block="b", attempt=1, window=window, status="ok", disturbance=LOOKED, disturbed=disturbed
-    )
+    made = Record(trial="t", block="b", attempt=1, window=window, status="ok", disturbance=LOOKED, disturbed=disturbed)
     return made.model_copy(update=changes)
 
 

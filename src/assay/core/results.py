@@ -175,6 +175,7 @@ IsolationCode = Literal[
     "memory_refused",
     "memory_unreadable",
     "memory_changed",
+    "gpu_changed",
     "shared_cores",
     "shared_gpu",
 ]
@@ -324,9 +325,7 @@ class Meanwhile(Value):
     context_switches_per_s: float | None = None
     pressure_cpu_percent: float | None = Field(default=None, description="Of the time: some thread waited for a CPU.")
     memory_used_mib: float | None = None
-    complaints: tuple[Interference, ...] = Field(
-        default=(), description="What of it is more than a measurement bears."
-    )
+    complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
 class Stage(Value):
@@ -371,9 +370,7 @@ class Disturbance(Value):
     unseen_cores: float | None = Field(description="CPUs' worth of load that no process to be seen explains.")
     busiest: tuple[OutsideProcess, ...] = ()
     gpu_processes: tuple[str, ...] = Field(default=(), description="On the GPUs in use, and not ours.")
-    complaints: tuple[Interference, ...] = Field(
-        default=(), description="What of it is more than a measurement bears."
-    )
+    complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
 class Record(Value):

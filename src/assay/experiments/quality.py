@@ -1,7 +1,7 @@
 """How far a run can be trusted, for the first lines of every page: disturbed trials and by whom, isolation that held.
 
-    2 of 12 trials disturbed: ffmpeg (1.4 cores).
-    Isolation full did not hold in 12 of 12 trials (none held): cpu:0 shared core 0 with cpu:2.
+2 of 12 trials disturbed: ffmpeg (1.4 cores).
+Isolation full did not hold in 12 of 12 trials (none held): cpu:0 shared core 0 with cpu:2.
 """
 
 from __future__ import annotations

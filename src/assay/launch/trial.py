@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
 from assay.launch import schedules
+from assay.launch.apart import held_beside_others, shortfall_notes
 from assay.launch.budget import Shares, share_out
 from assay.launch.cause import all_refused
 from assay.launch.crew import Crew, Errand, Trouble
@@ -111,7 +112,10 @@ class Launcher:
                 finally:
                     outcome.series.extend(crew.series)
                     outcome.tunings.extend(crew.tunings)
-                    outcome.evidence.extend(crew.evidence)
+                    evidence = held_beside_others(trial, placing, crew.evidence)
+                    outcome.evidence.extend(evidence)
+                    told = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
+                    outcome.notes.extend(told)
                     settled.extend(crew.settled)
                     outcome.settled = combined(settled)
                     outcome.notes.extend(crew.notes)
