@@ -95,6 +95,15 @@ def disturbed_by(quality: DataQuality) -> str:
     return f"{quality.disturbed} of {_trials(quality.trials)} disturbed: {', '.join(several)}"
 
 
+def process_line(complaints: Sequence[Interference]) -> Text:
+    """Return the line for what one process measured, without trials: "Disturbed: ffmpeg (1.4 cores)."."""
+    if not complaints:
+        return Text(text="No interference detected.")
+    named = [_with(each.source, [amount_text(each.amount, each.unit)] if each.amount is not None else [])
+             for each in complaints]  # fmt: skip
+    return Text(text=f"Disturbed: {', '.join(named)}.", tone="unsure")
+
+
 def _interference_line(quality: DataQuality) -> list[Text]:
     again = f"; {quality.retaken} measured again" if quality.retaken else ""
     if quality.disturbed:
@@ -110,7 +119,17 @@ def _named(source: InterferenceSource, quality: DataQuality) -> str:
     facts = [amount_text(source.amount, source.unit)] if source.amount is not None else []
     if source.trials < quality.disturbed:
         facts.append(_trials(source.trials))
-    return f"{source.source} ({', '.join(facts)})" if facts else source.source
+    return _with(source.source, facts)
+
+
+def _with(source: str, facts: Sequence[str]) -> str:
+    return f"{source} ({', '.join(facts)})" if facts else source
+
+
+def held_text(evidence: Evidence) -> str:
+    """Write the level that held, and the one that was asked for where it did not: "none, not full"."""
+    held, asked = evidence.isolation_held, evidence.isolation_asked
+    return held if held == asked else f"{held}, not {asked}"
 
 
 def amount_text(amount: float, unit: str | None) -> str:
