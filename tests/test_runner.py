@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assay.core.durable import read_json
 from assay.core.errors import MachineCannot, StopRequested
 from assay.core.guardian import Guardian
 from assay.core.page import Page
 from assay.core.plan import Block, Done, Method, Role, Subject, Trial
-from assay.core.results import Disturbance, Finding, Findings, SubjectFacts
+from assay.core.results import Disturbance, Finding, Findings, Interference, SubjectFacts
 from assay.core.values import Value
 from assay.launch.outcome import Outcome, RawSeries
 from assay.machine.detect import detect
@@ -186,6 +187,9 @@ def test_a_block_with_a_failure_is_measured_again_on_resume(tmp_path: Path) -> N
     assert len(launcher.measured) == 20
 
 
+FFMPEG = Interference(kind="processes", source="ffmpeg", amount=2.0, unit="cores", message="others used 2.00 cores")
+
+
 class Restless(ComputedLauncher):
     """Somebody else is busy during the first takes."""
 
@@ -197,7 +201,7 @@ class Restless(ComputedLauncher):
             steal_share=None,
             outside_cores=None,
             unseen_cores=None,
-            complaints=("others used 2.00 cores",) if busy else (),
+            complaints=(FFMPEG,) if busy else (),
         )
         return outcome
 
@@ -225,6 +229,14 @@ def test_a_disturbed_trial_is_measured_again_as_often_as_asked_and_the_last_take
     assert result.findings.headline == f"slow from {THRESHOLD} on"
     assert {record.take for record in result.records} == {takes}
     assert {bool(record.disturbed) for record in result.records} == {still_disturbed}
+    quality = result.findings.quality
+    assert quality is not None
+    assert quality.disturbed == (len(result.records) if still_disturbed else 0)
+    assert quality.retaken == (len(result.records) if takes > 1 else 0)
+    first = f"{len(result.records)} of {len(result.records)} trials disturbed: ffmpeg (2.0 cores)"
+    (line,) = result.page.quality
+    assert line.text.startswith(first if still_disturbed else "No interference detected in ")
+    assert Findings.model_validate(read_json(folder.path / "findings.json")) == result.findings
     assert len(folder.all_records()) == takes * len(result.records)
     assert len({s.file for record in folder.all_records() for s in record.series}) == takes * len(result.records)
 

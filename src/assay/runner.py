@@ -27,6 +27,7 @@ from assay.core.results import STAND_IN, Record, Window
 from assay.core.stopping import raise_if_requested, stop_on_signals
 from assay.core.units import unit_of
 from assay.experiments.base import HasBaselines, LeavesFiles
+from assay.experiments.quality import quality_lines, quality_of
 from assay.launch import staging
 from assay.launch.costs import costs
 from assay.launch.monitoring import Monitoring, Seen
@@ -142,12 +143,15 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     """Analyse what a run folder holds, and write its findings."""
     options = experiment.options_type.model_validate(folder.plan.options)
     records = folder.records()
-    findings = experiment.analyse(folder.machine, options, records)
+    quality = quality_of(records)
+    findings = experiment.analyse(folder.machine, options, records).model_copy(update={"quality": quality})
     folder.keep_findings(findings)
     if isinstance(experiment, LeavesFiles):
         folder.keep_files(experiment.files(folder.machine, options, findings, records))
     baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
-    return Result(findings, experiment.page(folder.machine, options, findings, records), records, baselines)
+    page = experiment.page(folder.machine, options, findings, records)
+    page = page.model_copy(update={"quality": (*page.quality, *quality_lines(quality))})
+    return Result(findings, page, records, baselines)
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         notes=(
             *outcome.notes,
             *floor_notes(outcome.series),
-            *(f"meanwhile {complaint}" for complaint in complaints),
+            *(f"meanwhile {complaint.message}" for complaint in complaints),
             *([seen.note] if seen.note else []),
         ),
         stderr_tail=outcome.stderr_tail,

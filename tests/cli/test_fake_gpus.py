@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -76,3 +80,48 @@ def test_a_driver_that_is_gone_is_a_normal_answer(assay: Assay, two_gpus: FakeNv
     two_gpus.fail("nvmlInit_v2", 9)
     found: Any = assay("list", "devices", "--json", **fake_environment(two_gpus)).data
     assert {device["device"] for device in found["devices"]} == {"cpu:0", "cpu:1"}
+
+
+ON_ONE_CORE = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.execv(sys.executable, [sys.executable, "-m", "assay", *sys.argv[1:]])
+"""
+
+
+def on_one_core(workplace: Path, fake: FakeNvml, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command line that may use one core only, on GPUs that a fake lists."""
+    return subprocess.run(
+        [sys.executable, "-c", ON_ONE_CORE, *map(str, arguments)],
+        cwd=workplace, env={**os.environ, **fake_environment(fake)},
+        capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+
+
+def test_more_gpus_at_once_than_cores_are_not_called_isolated(workplace: Path, two_gpus: FakeNvml) -> None:
+    words = ("run", "--gpus", "0,1", "--mode", "concurrent", "--isolation", "full")
+    ran = on_one_core(workplace, two_gpus, *words, *COMMAND)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    (record,) = told["records"]
+    assert [e["isolation_held"] for e in record["evidence"]] == ["gpu", "gpu"]
+    limits = [limit for e in record["evidence"] for limit in e["isolation_limits"]]
+    assert [limit["shared_with"] for limit in limits if limit["code"] == "shared_cores"] == [["cuda:1"], ["cuda:0"]]
+    (short,) = told["quality"]["isolation"]
+    assert (short["asked"], short["held"], short["trials"]) == ("full", "gpu", 1)
+    assert "shared_cores" in short["codes"]
+    for name in ("report.md", "report.html"):
+        first = (workplace / "runs/latest" / name).read_text().partition("Time of")[0]
+        assert "Isolation full did not hold in 1 of 1 trial (gpu held)" in first
+        assert told["quality"]["disturbed"] == 0 or "1 of 1 trial disturbed: " in first
+
+
+def test_the_dry_run_and_the_doctor_say_beforehand_that_cores_are_too_few(workplace: Path, two_gpus: FakeNvml) -> None:
+    words = ("run", "--gpus", "0,1", "--mode", "concurrent", "--isolation", "full", "--dry-run")
+    text = on_one_core(workplace, two_gpus, *words, "--", "true").stdout
+    assert "note: isolation full cannot hold, only gpu: cuda:0 shares core" in text
+    (placed,) = json.loads(on_one_core(workplace, two_gpus, *words, "--json", "--", "true").stdout)["placements"]
+    assert [each["can_hold"] for each in placed["isolation"]] == ["gpu", "gpu"]
+    examined = json.loads(on_one_core(workplace, two_gpus, "doctor", "--json").stdout)["findings"]
+    (full,) = [finding for finding in examined if "level" in finding["facts"]]
+    assert (full["verdict"], full["facts"]["level"], full["facts"]["devices"]) == ("no", "gpu", 2)

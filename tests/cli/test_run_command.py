@@ -15,6 +15,7 @@ from assay.store.runs import RunFolder
 from tests.running import HUSHED
 
 if TYPE_CHECKING:
+    from tests.conftest import StartPython
     from tests.running import Assay, Ran
 
 QUICK = ("--device", "cpu", "--duration", "0.5", "--restarts", "1")
@@ -272,3 +273,22 @@ def test_an_interval_that_cannot_be_kept_is_refused(assay: Assay, interval: str)
     ran = assay("run", "softmax@numpy", *QUICK, "--monitor-interval", interval)
     assert ran.code == 2
     assert not Path("runs").exists()
+
+
+def test_who_disturbed_a_run_is_said_in_its_first_lines_and_as_data(assay: Assay, start_python: StartPython) -> None:
+    hog = start_python("import sys\nprint('spins', flush=True)\nwhile True: pass")
+    assert hog.stdout is not None
+    hog.stdout.readline()
+    ran = assay("run", "bad.py:fine", "--device", "cpu:0", "--duration", "1", "--restarts", "1", "--output-dir", "runs")
+    hog.kill()
+    assert ran.code == 0, ran.err
+    folder = Path("runs/latest")
+    quality = json.loads((folder / "findings.json").read_text())["quality"]
+    assert (quality["trials"], quality["disturbed"]) == (1, 1)
+    assert quality["sources"][0]["kind"] == "processes"
+    assert quality["sources"][0]["unit"] == "cores"
+    (said,) = re.findall(r"^\S+ (1 of 1 trial disturbed: .*)$", ran.out, re.MULTILINE)
+    assert ran.out.index(said) < ran.out.index("Results")
+    assert "1 of 1 trial disturbed: " in (folder / "report.md").read_text().partition("## ")[0]
+    (disturbed,) = json.loads((folder / "records.jsonl").read_text().splitlines()[0])["disturbed"][:1]
+    assert disturbed["kind"] == "processes"

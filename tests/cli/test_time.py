@@ -86,8 +86,9 @@ def test_a_function_is_timed_with_its_interval_and_the_way_it_was_obtained(assay
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0] == "bad.py:fine on cpu, warm cache"
-    assert lines[2].split() == ["time", "median", "±", "interval", "what", "it", "is"]
-    assert re.match(r"call +[\d.]+ [µn]s ", lines[4])
+    assert re.match(r"No interference detected\.|\S+ Disturbed: ", lines[1])
+    assert lines[3].split() == ["time", "median", "±", "interval", "what", "it", "is"]
+    assert re.match(r"call +[\d.]+ [µn]s ", lines[5])
     assert "wall: on a CPU a call returns when its work is done" in ran.out
     assert "\x1b" not in ran.out + ran.err
     assert "timing bad.py:fine, for 0.3 s at most …" in ran.err
@@ -100,6 +101,8 @@ def test_the_result_as_json_is_all_there_is_on_stdout(assay: Assay) -> None:
     assert ran.data["comparison"] is None
     assert ran.data["measurement"]["name"] == "bad.py:prints_garbage"
     assert ran.data["measurement"]["call_us"]["value"] > 0
+    assert ran.data["disturbance"]["looked_s"] > 0
+    assert {"outside_cores", "complaints"} <= set(ran.data["disturbance"])
     assert "bytes while it was timed" in ran.err
 
 

@@ -15,7 +15,6 @@ from assay.experiments.matrix.effects import effect, judge, logs, margin, measur
 from assay.experiments.matrix.intensity import Intensity, intensity, mean
 from assay.experiments.matrix.meetings import Row, samples_of
 from assay.experiments.matrix.plan import block_of
-from assay.store.records import Records
 from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, folder_in, options, world
 
 if TYPE_CHECKING:
@@ -82,12 +81,10 @@ def test_no_effect_is_told_with_the_largest_that_may_be_there(tmp_path: Path) ->
 def test_a_noisy_machine_is_said_to_be_one_and_no_effect_is_not_claimed(tmp_path: Path) -> None:
     wanted, folder = options(), folder_in(tmp_path)
     records = world(folder, wanted, lambda *_: 1.0, noise=1.0)
-    troubled = [record.model_copy(update={"disturbed": ("someone was busy",)}) for record in records]
-    found = EXPERIMENT.analyse(MACHINE, wanted, Records(troubled, folder.path))
+    found = EXPERIMENT.analyse(MACHINE, wanted, records)
     assert found.headline.startswith(
         "Nothing can be said yet of cpu and memory beside softmax@numpy. Alone, the same measurement differs by"
     )
-    assert "Others disturbed 18 of 18 trials alone" in found.headline
     assert str(finding(found, "cpu").reason).startswith("not known: anything from ")
 
 

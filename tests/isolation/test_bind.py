@@ -26,7 +26,8 @@ before = sorted(os.sched_getaffinity(0))
 held = bind(Allotment.model_validate_json(sys.argv[1]))
 print(json.dumps({
     "level": held.level,
-    "notes": held.notes,
+    "notes": [limit.message for limit in held.limits],
+    "codes": [limit.code for limit in held.limits],
     "before": before,
     "cpus": sorted(os.sched_getaffinity(0)),
     "nodes": bound_nodes(),

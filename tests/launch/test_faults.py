@@ -75,7 +75,8 @@ def test_work_that_moves_itself_to_other_cores_was_not_isolated(measure: Measure
     outcome = measure(role("cpu:0", function("moves_to_other_cores"), isolation="full"))
     (evidence,) = outcome.evidence
     assert (evidence.isolation_asked, evidence.isolation_held) == ("full", "none")
-    assert "the work itself moved from cores" in evidence.isolation_notes[-1]
+    assert [limit.code for limit in evidence.isolation_limits] == ["cpus_changed"]
+    assert "the work itself moved from cores" in evidence.isolation_limits[0].message
 
 
 def test_a_function_that_changed_since_it_was_planned_is_refused(measure: Measure, workplace: Path) -> None:

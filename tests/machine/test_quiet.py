@@ -39,28 +39,59 @@ def test_a_quiet_machine_gives_no_cause_for_complaint() -> None:
 def test_load_from_outside_is_complained_of_with_its_name() -> None:
     seen = disturbance(*looks(8.0), cpus=2)
     assert seen.outside_cores == pytest.approx(0.8)
-    assert seen.complaints == ("others used 0.80 cores, most of it hog",)
-    assert seen.busiest == (f"hog (process {OUTSIDER}): 0.80 cores",)
+    (complaint,) = seen.complaints
+    assert complaint.message == "others used 0.80 cores, most of it hog"
+    assert (complaint.kind, complaint.source, complaint.unit) == ("processes", "hog", "cores")
+    assert complaint.amount == pytest.approx(0.8)
+    assert [(who.pid, who.name, round(who.cores, 6)) for who in seen.busiest] == [(OUTSIDER, "hog", 0.8)]
+
+
+def test_load_of_many_is_not_put_on_the_busiest_alone() -> None:
+    before = Snapshot(at_s=0)
+    names = [Process(pid=OUTSIDER + n, start_ticks=1, parent=1, name=f"hog{n}", own_s=4 + n / 10) for n in range(4)]
+    after = Snapshot(at_s=10, busy_s=16.6, idle_s=20, processes=tuple(names))
+    (complaint,) = disturbance(before, after, cpus=4).complaints
+    assert (complaint.source, complaint.message) == ("several processes", "others used 1.66 cores")
+
+
+def test_load_that_cannot_be_seen_is_not_put_on_a_small_process_that_can() -> None:
+    idle = Process(pid=OUTSIDER, start_ticks=1, parent=1, name="cron", own_s=0.5)
+    after = Snapshot(at_s=10, busy_s=15, idle_s=20, processes=(idle,))
+    (complaint,) = disturbance(Snapshot(at_s=0), after, cpus=4).complaints
+    assert complaint.source == "processes that cannot be seen from here"
+
+
+def test_a_busy_thread_of_the_kernel_is_complained_of_as_one() -> None:
+    thread = Process(pid=OUTSIDER, start_ticks=1, parent=2, name="kswapd0", own_s=9.0, kernel=True)
+    after = Snapshot(at_s=10, busy_s=9, idle_s=11, processes=(thread,))
+    (complaint,) = disturbance(Snapshot(at_s=0), after, cpus=2).complaints
+    assert (complaint.kind, complaint.source) == ("kernel", "kernel thread kswapd0")
+
+
+def test_helpers_that_somebody_else_started_for_us_are_ours() -> None:
+    assert disturbance(*looks(8.0), cpus=2, helpers={OUTSIDER}).complaints == ()
 
 
 def test_time_taken_by_the_hypervisor_is_complained_of() -> None:
-    assert disturbance(*looks(0.0, steal_s=2.0), cpus=2).complaints == (
-        "the hypervisor took 10.0% of the CPU time away",
-    )
+    (complaint,) = disturbance(*looks(0.0, steal_s=2.0), cpus=2).complaints
+    assert (complaint.kind, complaint.unit) == ("hypervisor", "%")
+    assert complaint.amount == pytest.approx(10.0)
+    assert complaint.message == "the hypervisor took 10.0 % of the CPU time away"
 
 
 def test_strangers_on_a_gpu_matter_only_if_it_is_one_of_ours() -> None:
     stranger = GpuProcess(gpu="GPU-a", pid=OUTSIDER, memory_mib=512.0, name="train")
     assert disturbance(*looks(0.0, on_gpu=(stranger,)), cpus=2, gpus=("GPU-b",)).complaints == ()
     (complaint,) = disturbance(*looks(0.0, on_gpu=(stranger,)), cpus=2, gpus=("GPU-a",)).complaints
-    assert complaint == f"other processes are on the GPU: train ({OUTSIDER}, 512 MiB)"
+    assert complaint.message == f"other processes are on the GPU: train ({OUTSIDER}, 512 MiB)"
+    assert (complaint.kind, complaint.source) == ("gpu_processes", "train on the GPU")
 
 
 def test_our_own_work_is_no_disturbance(measure: Measure) -> None:
     outcome = measure(role("cpu:0", function("fine")), method=quickly(duration_s=1.0))
     assert outcome.disturbance is not None
     assert outcome.disturbance.outside_cores is not None
-    assert not any("assay.worker" in who for who in outcome.disturbance.busiest)
+    assert not any("assay.worker" in who.name for who in outcome.disturbance.busiest)
 
 
 def a_trial(policy: str) -> Trial:
@@ -106,7 +137,7 @@ def test_a_real_hog_that_is_not_ours_is_heard(start_python: StartPython, monkeyp
     monkeypatch.setattr(quiet, "snapshot", without_busier_ones)
     try:
         seen = look_for(1.0, cpus=len(os.sched_getaffinity(0)))
-        assert any(f"process {hog}" in who for who in seen.busiest)
+        assert any(who.pid == hog for who in seen.busiest)
         assert seen.complaints
     finally:
         os.kill(hog, 9)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -12,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.processes import marked, marks
-from assay.machine.strangers import Process, Snapshot, Strangers, descendants, snapshot, strangers
+from assay.machine.strangers import Process, Snapshot, Strangers, cpu_used_s, descendants, snapshot, strangers
 from assay.machine.vendor import GpuProcess as OnGpu
 from tests.fakes.fake_nvml import GpuProcess, attached
 from tests.fakes.trees import write
+from tests.machine.process_trees import TICK_S, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +40,8 @@ def look(at_s: float, *processes: Process, busy_s: float = 0.0, idle_s: float = 
 
 def test_a_quiet_machine_has_no_strangers() -> None:
     before, after = look(0.0, process(OURS)), look(10.0, process(OURS, 10.0), busy_s=10.0, idle_s=10.0)
-    assert strangers(before, after, {OURS}) == Strangers(steal_share=0.0, outside_cores=0.0, unseen_cores=0.0)
+    quiet = Strangers(steal_share=0.0, outside_cores=0.0, kernel_cores=0.0, unseen_cores=0.0)
+    assert strangers(before, after, {OURS}) == quiet
 
 
 def test_load_from_outside_is_counted_in_cores_and_its_source_is_named() -> None:
@@ -71,6 +75,42 @@ def test_a_worker_of_ours_that_ended_stays_ours() -> None:
     after = look(10.0, process(OURS, children_s=9.0), busy_s=8.0, idle_s=12.0)
     found = strangers(before, after, {OURS})
     assert (found.outside_cores, found.unseen_cores) == (0.0, 0.0)
+
+
+def test_earlier_time_of_a_child_and_a_grandchild_that_both_ended_is_charged_to_nobody() -> None:
+    make, compiler = process(OTHER, 2.0, parent=SHELL), process(201, 40.0, parent=OTHER)
+    before = look(0.0, process(SHELL, 1.0, children_s=3.0), make, compiler, process(OURS))
+    after = look(10.0, process(SHELL, 1.0, children_s=3.0 + 2.5 + 44.5), process(OURS))
+    assert strangers(before, after, {OURS}).outside_cores == pytest.approx(0.5)
+
+
+def test_earlier_time_of_an_orphan_is_subtracted_where_init_waited_for_it() -> None:
+    before = look(0.0, process(1), process(SHELL), process(OTHER, 2.0, parent=SHELL), process(201, 40.0, parent=OTHER))
+    after = look(10.0, process(1, children_s=44.0), process(SHELL, children_s=2.0))
+    assert strangers(before, after, set()).outside_cores == pytest.approx(0.4)
+
+
+def test_earlier_time_of_processes_with_a_parent_out_of_sight_is_subtracted_from_init() -> None:
+    before = look(0.0, process(1, parent=0), process(OTHER, 9.0, parent=0), process(201, 40.0, parent=OTHER))
+    after = look(10.0, process(1, parent=0, children_s=41.0))
+    assert strangers(before, after, set()).outside_cores == pytest.approx(0.0)
+
+
+def test_no_more_is_counted_than_the_cpus_have_to_give() -> None:
+    before = look(0.0, process(OURS), process(OTHER)).model_copy(update={"cpus": 2})
+    after = look(10.0, process(OURS, 15.0), process(OTHER, 45.0), busy_s=60.0, idle_s=1.0)
+    found = strangers(before, after, {OURS})
+    assert found.outside_cores == pytest.approx(1.5)
+    assert found.unseen_cores == pytest.approx(0.0)
+
+
+def test_threads_of_the_kernel_are_told_apart_from_the_processes_of_others() -> None:
+    before = look(0.0, process(OURS), process(9).model_copy(update={"kernel": True}))
+    after = look(10.0, process(OURS), process(9, 4.0).model_copy(update={"kernel": True, "name": "kswapd0"}))
+    found = strangers(before, after, {OURS})
+    assert found.outside_cores == 0.0
+    assert found.kernel_cores == pytest.approx(0.4)
+    assert (found.busiest, [who.name for who in found.busiest_kernel]) == ((), ["kswapd0"])
 
 
 def test_a_new_process_with_an_old_number_is_not_the_old_one() -> None:
@@ -107,6 +147,56 @@ def test_strangers_on_a_gpu_are_named_once_and_ours_are_not() -> None:
 def test_in_a_container_it_is_said_that_numbers_may_not_match() -> None:
     inside = look(0.0).model_copy(update={"pids_comparable": False})
     assert not strangers(inside, look(1.0), set()).pids_comparable
+
+
+def test_in_a_container_only_who_was_on_the_gpu_before_and_after_us_is_surely_not_ours() -> None:
+    there, came = OnGpu(gpu="GPU-a", pid=OURS), OnGpu(gpu="GPU-a", pid=OTHER)
+    before = look(0.0, process(OURS)).model_copy(update={"pids_comparable": False, "gpu_processes": (there,)})
+    after = look(1.0, process(OURS)).model_copy(update={"pids_comparable": False, "gpu_processes": (there, came)})
+    assert strangers(before, after, {OURS}).gpu_processes == (there,)
+
+
+KINDS = ("fork", "fork a subreaper", "end", "wait", "wait for all", "spend", "spend")
+steps = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(1, 400)), max_size=40)
+
+
+def happen(world: World, several: list[tuple[str, int, int]], *, ignoring: bool) -> None:
+    """Let steps happen in a world; ``ignoring``: some processes do not wait for their children."""
+    for kind, which, length in several:
+        who, ended = world.running[which % len(world.running)], [n for n in world.nodes.values() if n.zombie]
+        if kind.startswith("fork"):
+            world.fork(who, subreaper=kind != "fork", ignores_children=ignoring and length % 5 == 0)
+        elif kind == "end":
+            world.end(who)
+        elif kind == "wait" and ended:
+            world.wait(ended[which % len(ended)])
+        elif kind == "wait for all":
+            for each in ended:
+                world.wait(each)
+        elif kind == "spend":
+            world.spend(0.013 * length, sorted(world.running, key=lambda node: (node.pid * which) % 17))
+
+
+@settings(deadline=None, max_examples=400, derandomize=True)
+@given(st.integers(1, 4), steps, steps, st.booleans())
+def test_no_tree_of_processes_is_charged_more_than_it_used(
+    cpus: int, earlier: list[tuple[str, int, int]], later: list[tuple[str, int, int]], ignoring: bool
+) -> None:
+    world = World(cpus)
+    happen(world, earlier, ignoring=ignoring)
+    before, bare_before, spent_s = world.look(), world.look(counts_cpus=False), world.spent_s
+    happen(world, later, ignoring=ignoring)
+    after, bare_after = world.look(), world.look(counts_cpus=False)
+    rounding_s = 2 * TICK_S * (len(before.processes) + len(after.processes) + len(later))
+    within, bare = cpu_used_s(before, after), cpu_used_s(bare_before, bare_after)
+    assert min(within.values()) >= 0
+    assert sum(within.values()) <= cpus * (after.at_s - before.at_s) * (1 + 1e-12)
+    assert sum(bare.values()) <= world.spent_s - spent_s + rounding_s
+    if not ignoring:
+        assert sum(bare.values()) >= world.spent_s - spent_s - rounding_s
+    whole = strangers(before, after, set())
+    if whole.outside_cores is not None and whole.unseen_cores is not None:
+        assert whole.outside_cores + whole.unseen_cores <= cpus * (1 + 1e-9)
 
 
 parents = st.dictionaries(st.integers(2, 30), st.integers(1, 30), max_size=20)
@@ -168,6 +258,34 @@ def test_processes_on_a_gpu_are_named_where_they_can_be_seen(make_fake_nvml: Mak
     assert seen.gpu_processes[1].name is None
     found = strangers(seen, seen, {os.getpid()})
     assert [p.pid for p in found.gpu_processes] == [2**22 + 1]
+
+
+BURN = """
+import os, subprocess, sys, time
+burn = "import sys, time\\nwhile time.process_time() < 1: pass\\nprint(flush=True)\\nsys.stdin.read()"
+with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as burnt:
+    burnt.stdout.readline()
+    print("burnt", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_real_child_and_its_child_that_end_together_leave_us_only_what_they_used_since() -> None:
+    child = subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    before = snapshot(vendor=None)
+    child.communicate()
+    after = snapshot(vendor=None)
+    (gained,) = [
+        late.children_s - early.children_s
+        for early in before.processes
+        for late in after.processes
+        if early.key == late.key and late.pid == os.getpid()
+    ]
+    used = {process.pid: seconds for process, seconds in cpu_used_s(before, after).items()}
+    assert gained >= 1.0
+    assert used[os.getpid()] < 1.0
 
 
 def test_this_machine_agrees_with_psutil_about_this_process() -> None:

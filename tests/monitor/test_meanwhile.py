@@ -90,7 +90,7 @@ def test_heat_is_a_complaint_and_the_power_cap_only_told() -> None:
     hot: list[Line] = [*(gpu(t / 10, throttle=("too hot (hardware)",) if t < 5 else ()) for t in range(11))]
     seen = seen_in(hot, seconds((0.0, 1.0)))
     assert seen.gpus[0].throttled_s == pytest.approx(0.5)
-    assert "held back for 50% of the time: too hot" in seen.complaints[0]
+    assert "held back for 50% of the time: too hot" in seen.complaints[0].message
     capped: list[Line] = [*(gpu(t / 10, throttle=("power cap",)) for t in range(11))]
     seen = seen_in(capped, seconds((0.0, 1.0)))
     assert seen.gpus[0].throttled_s == 1.0
@@ -109,7 +109,7 @@ def test_what_a_gpu_does_before_the_trial_is_somebody_elses() -> None:
         for t in range(10)
     ]
     lines: list[Line] = [HEAD, *before, gpu(2.0, utilisation_percent=100, memory_used_mib=60_000.0)]
-    said = " ".join(meanwhile(lines, seconds((1.9, 2.1)), (0, S), GPUS).complaints)
+    said = " ".join(each.message for each in meanwhile(lines, seconds((1.9, 2.1)), (0, S), GPUS).complaints)
     assert "GPU 0 was busy for 40 % of the time before" in said
     assert "30000 MiB of GPU 0 were taken before" in said
     assert "500 MB/s went over the PCIe of GPU 0 before" in said

@@ -169,3 +169,9 @@ def test_on_a_phone_the_page_never_scrolls_sideways(
 def test_on_a_dark_screen_the_dark_drawings_are_shown(page: Page, page_html: str, tmp_path: Path) -> None:
     (found,) = measured([page_html], tmp_path, "--blink-settings=preferredColorScheme=0")
     assert (found["light"], found["dark"]) == (0, len(page.figures))
+
+
+def test_how_far_it_can_be_trusted_stands_right_under_the_answer() -> None:
+    doubt = Text(text="2 of 12 trials disturbed: <b>ffmpeg (1.4 cores).", tone="unsure")
+    html = to_html(Page(title="p", lead="the answer", quality=(doubt,), sections=(Section(title="s", elements=()),)))
+    assert html.index("the answer") < html.index("disturbed: &lt;b&gt;ffmpeg (1.4 cores).") < html.index("</header>")

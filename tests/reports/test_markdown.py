@@ -91,3 +91,11 @@ def test_numbers_that_nobody_measured_are_announced(page: Page, origin: Origin) 
 
 def test_the_same_page_gives_the_same_text(page: Page) -> None:
     assert to_markdown(page, {}) == to_markdown(page.model_copy(deep=True), {})
+
+
+def test_how_far_it_can_be_trusted_stands_right_under_the_answer() -> None:
+    doubt = Text(text="2 of 12 trials disturbed: <b>ff*mpeg* (1.4 cores).", tone="unsure")
+    page = Page(title="p", lead="the answer", quality=(doubt,), sections=(Section(title="s", elements=()),))
+    text = to_markdown(page, {})
+    assert text.index("the answer") < text.index("2 of 12 trials disturbed") < text.index("## s")
+    assert texts(rendered(page), "p")[1].endswith(doubt.text)

@@ -136,3 +136,10 @@ def test_an_output_that_knows_only_ascii_gets_ascii(page: Page, nasty: Page) -> 
         print_page(one, Console(file=file, width=80))
         file.flush()
         assert raw.getvalue()
+
+
+def test_how_far_it_can_be_trusted_stands_right_under_the_answer() -> None:
+    doubt = Text(text="2 of 12 trials disturbed: ffmpeg (1.4 cores).", tone="unsure")
+    lines = printed(Page(title="p", lead="the answer", quality=(doubt,))).splitlines()
+    assert lines[:2] == ["p", "the answer"]
+    assert re.fullmatch(rf"\S+ {re.escape(doubt.text)}", lines[2])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assay.core.plan import Method, Role, Source, Subject, Trial
+from assay.core.results import Interference
 from assay.machine.model import Gpu, MigInstance
 from assay.store.history.keys import Key, Keys, named
 from assay.store.history.points import Point, points_of
@@ -137,7 +138,8 @@ def test_what_another_checkout_measured_is_no_part_of_the_history() -> None:
 
 
 def test_one_estimate_is_the_point_as_it_is() -> None:
-    (point,) = points(entry(USUAL, disturbed=("a stranger",))).values()
+    stranger = Interference(kind="processes", source="ffmpeg", amount=1.0, unit="cores", message="ffmpeg was busy")
+    (point,) = points(entry(USUAL, disturbed=(stranger,))).values()
     assert (point.value, point.low, point.high, point.n, point.scope) == (100.0, 99.0, 101.0, 10, "run")
     assert (point.status, point.disturbed) == ("ok", True)
 

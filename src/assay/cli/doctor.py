@@ -42,7 +42,7 @@ def examine(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
 
     chosen = touched(machine, gpus, touch)
     yaml = inference_yaml(chosen) if gpus else None
-    findings = gather(machine)
+    findings = gather(machine, tuple(f"cuda:{gpu.index}" for gpu in chosen if not gpu.mig))
     if as_json:
         told = {
             "schema": SCHEMA_VERSION,
@@ -67,8 +67,8 @@ def touched(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
     return chosen
 
 
-def gather(machine: Machine) -> tuple[Finding, ...]:
-    """Return what every room has to say of this machine."""
+def gather(machine: Machine, devices: tuple[str, ...] = ()) -> tuple[Finding, ...]:
+    """Return what every package has to say of this machine, and of some devices measured at once; none: of all."""
     from assay.isolation import probe as isolation
     from assay.joules import checks as joules
     from assay.machine import checks, permissions, quiet, tools
@@ -78,7 +78,7 @@ def gather(machine: Machine) -> tuple[Finding, ...]:
     root = Path("/")
     plugged_in = bool(machine.gpus) or tools.nvidia_hardware(root)
     return (
-        *isolation.checks(machine),
+        *isolation.checks(machine, devices),
         *checks.checks(machine, has_gpu_hardware=plugged_in),
         *quiet.checks(machine),
         *joules.checks(machine),

@@ -11,7 +11,8 @@ import click
 from assay.core.plan import Done
 from assay.core.units import format_span
 from assay.core.values import SCHEMA_VERSION
-from assay.launch.placing import placements_of
+from assay.launch.apart import can_hold
+from assay.launch.placing import Placing, placements_of
 from assay.reports.progress import describe
 from assay.store.records import Records
 
@@ -73,7 +74,28 @@ def _placed(trial: Trial, machine: Machine) -> list[str]:
             cores = "unpinned" if allotment.cpus is None else f"cores {','.join(map(str, allotment.cpus))}"
             tuned = "" if role.tuner is None else f", tunes ({role.tuner.name}) for {role.tuner.budget_s:.2g} s"
             lines.append(f"{role.name}: {role.duty}, isolation {role.isolation}, {cores}{tuned}")
-    return lines + [f"note: {note}" for placement in placements.values() for note in placement.notes]
+    lines += [f"note: {note}" for placement in placements.values() for note in placement.notes]
+    return lines + [f"note: {note}" for note in _shortfalls(trial, machine)]
+
+
+def _shortfalls(trial: Trial, machine: Machine) -> list[str]:
+    """Return in words which isolation cannot hold, each reason once."""
+    roles = {role.name: role for role in trial.roles}
+    return list(
+        dict.fromkeys(
+            f"isolation {roles[name].isolation} cannot hold, only {held.level}: {limit.message}"
+            for (name, _), held in can_hold(trial, Placing(trial, machine, {})).items()
+            for limit in held.limits
+        )
+    )
+
+
+def _isolation(trial: Trial, machine: Machine) -> list[dict[str, Any]]:
+    """Return which level can hold for each worker, and what limits it."""
+    return [
+        {"role": role, "rank": rank, "can_hold": held.level, "limits": [limit.as_json() for limit in held.limits]}
+        for (role, rank), held in can_hold(trial, Placing(trial, machine, {})).items()
+    ]
 
 
 def _as_data(block: Block, machine: Machine) -> dict[str, Any]:
@@ -81,7 +103,11 @@ def _as_data(block: Block, machine: Machine) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "block": block.as_json(),
         "placements": [
-            {"trial": trial.id, "levels": {level: p.as_json() for level, p in placements_of(machine, trial).items()}}
+            {
+                "trial": trial.id,
+                "levels": {level: p.as_json() for level, p in placements_of(machine, trial).items()},
+                "isolation": _isolation(trial, machine),
+            }
             for trial in block.trials
         ],
         "at_most_s": block.left_s,

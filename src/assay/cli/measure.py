@@ -105,8 +105,10 @@ def go_on(
         if kept:
             note_run(folder.path)
         with show.progress() as progress, starter_for(place, folder.path, cwd) as starter:
-            elsewhere = starter.machines if isinstance(starter, Hub) else {}
-            found = run(experiment, folder, machine, Launcher(machine, starter, elsewhere), progress)
+            launcher = Launcher(machine, starter)
+            if isinstance(starter, Hub):
+                launcher = Launcher(machine, starter, starter.machines, helpers=starter.helpers)
+            found = run(experiment, folder, machine, launcher, progress)
             if isinstance(starter, Hub):
                 starter.exit_code = found.exit_code
     except Busy:

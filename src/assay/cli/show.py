@@ -91,6 +91,7 @@ def as_data(found: Result, folder: Path | None) -> dict[str, JsonValue]:
         "run": None if folder is None else str(folder),
         "exit_code": found.exit_code,
         "headline": found.findings.headline,
+        "quality": None if found.findings.quality is None else found.findings.quality.as_json(),
         "findings": [finding.as_json() for finding in found.findings.findings],
         "records": [record.as_json() for record in found.records],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,8 @@ from assay.core.errors import BadInput, StopRequested, TrialFailed
 
 if TYPE_CHECKING:
     from assay.core.plan import Subject
+    from assay.core.results import Disturbance
+    from assay.machine.strangers import Snapshot
     from assay.worker.wish import Timed, Wish
 
 TAIL_LINES = 10
@@ -47,8 +50,8 @@ def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
     assay time old.py:work new.py:work
     assay time softmax --device cpu --param rows=4096
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    timed, printed = carry_out(build(targets, given))
-    show(timed, as_json=as_json)
+    timed, printed, seen = carry_out(build(targets, given))
+    show(timed, seen, as_json=as_json)
     if printed:
         said = f"it printed {printed:,} bytes while it was timed: they are not shown, and printing is part of its time"
         click.echo(f"note: {said}", err=True)
@@ -109,18 +112,26 @@ def device_for_workloads() -> str:
     return "cuda" if find_spec("torch") is not None and nvidia.look().gpus else "cpu"
 
 
-def carry_out(wish: Wish) -> tuple[Timed, int]:
-    """Have a wish fulfilled in a process of its own; return what came out, and how many bytes were printed by it."""
+def carry_out(wish: Wish) -> tuple[Timed, int, Disturbance]:
+    """Have a wish fulfilled in a process of its own.
+
+    Return what came out, how many bytes were printed by it, and what others did meanwhile.
+    """
     from assay.cli import show as screen
     from assay.core.guardian import Guardian
     from assay.core.stopping import stop_on_signals
     from assay.launch.once import Once
+    from assay.machine import nvidia
+    from assay.machine.strangers import snapshot
     from assay.reports.waiting import WaitingLine
 
+    vendor = nvidia if nvidia.look().gpus else None
+    before = snapshot(vendor=vendor)
     line = WaitingLine(screen.console(stderr=True), wish.budget_s)
     with stop_on_signals(), Guardian(), Once(wish) as once:
         try:
-            return once.wait(line), once.printed
+            timed = once.wait(line)
+            return timed, once.printed, during(timed, before, snapshot(vendor=vendor))
         except TrialFailed:
             line.close()
             print_tail(once.tail)
@@ -131,6 +142,29 @@ def carry_out(wish: Wish) -> tuple[Timed, int]:
             line.close()
 
 
+def during(timed: Timed, before: Snapshot, after: Snapshot) -> Disturbance:
+    """Return what others did between two looks, also on the GPU that was timed on."""
+    from assay.machine.quiet import disturbance
+
+    result = timed.measurement or timed.comparison
+    gpus = gpu_uuids(result.device if result is not None else "cpu")
+    return disturbance(before, after, cpus=len(os.sched_getaffinity(0)), gpus=gpus)
+
+
+def gpu_uuids(device: str) -> tuple[str, ...]:
+    """Return the UUID of the whole GPU that a device of CUDA's is; nothing for a CPU."""
+    from assay.launch.once import our_environment
+    from assay.machine import nvidia
+    from assay.machine.order import cuda_order
+
+    kind, _, number = device.partition(":")
+    if kind != "cuda":
+        return ()
+    gpus = nvidia.look().gpus
+    index = next(one.gpu for one in cuda_order(gpus, our_environment()).devices if one.cuda_index == int(number or 0))
+    return tuple(gpu.uuid for gpu in gpus if gpu.index == index)
+
+
 def print_tail(tail: str) -> None:
     """Show the end of what a failed target printed."""
     from assay.reports.wording import visible
@@ -139,17 +173,20 @@ def print_tail(tail: str) -> None:
         click.echo(f"  | {text}", err=True)
 
 
-def show(timed: Timed, *, as_json: bool) -> None:
+def show(timed: Timed, seen: Disturbance, *, as_json: bool) -> None:
     """Put the result before the user."""
     from assay.cli import show as screen
     from assay.core.values import SCHEMA_VERSION
+    from assay.experiments.quality import process_line
     from assay.reports.timed import print_comparison, print_measurement
 
     if as_json:
-        told = {"schema": SCHEMA_VERSION, **timed.model_dump(mode="json", exclude={"kind"})}
+        result = timed.model_dump(mode="json", exclude={"kind"})
+        told = {"schema": SCHEMA_VERSION, **result, "disturbance": seen.as_json()}
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
+    quality = process_line(seen.complaints)
     if timed.measurement is not None:
-        print_measurement(timed.measurement, screen.console(stderr=False))
+        print_measurement(timed.measurement, screen.console(stderr=False), quality)
     if timed.comparison is not None:
-        print_comparison(timed.comparison, screen.console(stderr=False))
+        print_comparison(timed.comparison, screen.console(stderr=False), quality)

@@ -208,6 +208,7 @@ class Page(Value):
     title: str
     lead: str
     lead_tone: Tone = "plain"
+    quality: tuple[Text, ...] = Field(default=(), description="How far it can be trusted; stands under the lead.")
     sections: tuple[Section, ...] = ()
     facts: tuple[tuple[str, str], ...] = Field(default=(), description="Name and value pairs for the foot.")
     origin: Origin = "real"

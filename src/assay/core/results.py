@@ -168,6 +168,30 @@ class SubjectFacts(Value):
     notes: tuple[str, ...] = Field(default=(), description="What its user should know about how it was put in place.")
 
 
+IsolationCode = Literal[
+    "pinning_refused",
+    "cpus_missing",
+    "cpus_changed",
+    "memory_refused",
+    "memory_unreadable",
+    "memory_changed",
+    "gpu_changed",
+    "shared_cores",
+    "shared_gpu",
+]
+"""Why a level of isolation did not hold: the kernel refused it, the work undid it, or workers overlap."""
+
+
+class IsolationLimit(Value):
+    """One reason why no more than ``level`` held."""
+
+    code: IsolationCode
+    level: Isolation = Field(description="The most that can hold with this.")
+    message: str
+    shared_with: tuple[str, ...] = Field(default=(), description="Workers that ran at the same time on the same.")
+    cpus: tuple[int, ...] = Field(default=(), description="Its logical CPUs that this is about.")
+
+
 class Evidence(Value):
     """What a worker read back about itself: where it really ran and what disturbed it."""
 
@@ -177,8 +201,12 @@ class Evidence(Value):
     pid: int
     device: str
     isolation_asked: Isolation
-    isolation_held: Isolation
-    isolation_notes: tuple[str, ...] = ()
+    isolation_held: Isolation = Field(
+        description="What was read back, and shared with no other worker that ran at the same time."
+    )
+    isolation_limits: tuple[IsolationLimit, ...] = Field(
+        default=(), description="Why no more held; empty: what was asked for held."
+    )
     allowed_cores: tuple[int, ...]
     thread_limit: int | None = Field(description="Threads allowed to OpenMP and BLAS; null: their default.")
     memory_nodes: tuple[int, ...] | None = Field(
@@ -228,6 +256,29 @@ class Tuning(Value):
     notes: tuple[str, ...] = ()
 
 
+InterferenceKind = Literal[
+    "processes", "kernel", "hypervisor", "gpu_processes", "gpu_throttled", "gpu_busy", "gpu_memory", "pcie"
+]
+
+
+class Interference(Value):
+    """Something that disturbed a measurement more than it tolerates."""
+
+    kind: InterferenceKind
+    source: str = Field(description="Who or what it was: a process's name, a GPU.")
+    amount: float | None = Field(default=None, description="How much of it; null: not measured.")
+    unit: str | None = Field(default=None, description='Of the amount: "cores", "%", "MiB" or "MB/s".')
+    message: str = Field(description="The same as a clause.")
+
+
+class OutsideProcess(Value):
+    """A process that is not ours, and how many CPUs' worth of time it used."""
+
+    pid: int
+    name: str
+    cores: float
+
+
 class GpuSeen(Value):
     """What the monitor saw of a GPU while a trial was timed. Null: not offered, or not seen."""
 
@@ -274,7 +325,7 @@ class Meanwhile(Value):
     context_switches_per_s: float | None = None
     pressure_cpu_percent: float | None = Field(default=None, description="Of the time: some thread waited for a CPU.")
     memory_used_mib: float | None = None
-    complaints: tuple[str, ...] = Field(default=(), description="What of it is more than a measurement bears.")
+    complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
 class Stage(Value):
@@ -315,10 +366,11 @@ class Disturbance(Value):
     looked_s: float
     steal_share: float | None = Field(description="Of all CPU time: taken away by the hypervisor.")
     outside_cores: float | None = Field(description="CPUs' worth of load by processes not ours.")
+    kernel_cores: float | None = Field(default=None, description="CPUs' worth of load by threads of the kernel.")
     unseen_cores: float | None = Field(description="CPUs' worth of load that no process to be seen explains.")
-    busiest: tuple[str, ...] = ()
+    busiest: tuple[OutsideProcess, ...] = ()
     gpu_processes: tuple[str, ...] = Field(default=(), description="On the GPUs in use, and not ours.")
-    complaints: tuple[str, ...] = Field(default=(), description="What of it is more than a measurement bears.")
+    complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
 class Record(Value):
@@ -345,7 +397,7 @@ class Record(Value):
     meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
     settled: Settled | None = Field(default=None, description="Null where steadiness was not waited for.")
     stages: tuple[Stage, ...] = Field(default=(), description="Of a role in stages; also of those before a failure.")
-    disturbed: tuple[str, ...] = Field(
+    disturbed: tuple[Interference, ...] = Field(
         default=(), description="By what, beyond what a measurement bears; empty: by nothing that was seen."
     )
     status: Status
@@ -376,9 +428,43 @@ class Finding(Value):
     origin: Origin = "real"
 
 
+class InterferenceSource(Value):
+    """Who or what disturbed trials of a run, in how many of them, and how much at most."""
+
+    kind: InterferenceKind
+    source: str
+    trials: int = Field(ge=1)
+    amount: float | None = Field(default=None, description="The most in one trial; null: not measured.")
+    unit: str | None = None
+
+
+class IsolationShortfall(Value):
+    """A level of isolation that was asked for and did not hold, in how many trials, and why."""
+
+    asked: Isolation
+    held: Isolation = Field(description="The lowest that held.")
+    trials: int = Field(ge=1)
+    codes: tuple[IsolationCode, ...]
+    message: str = Field(description="The first reason, as a clause.")
+
+
+class DataQuality(Value):
+    """How far a run can be trusted: which of its trials were disturbed and by whom, and which isolation held."""
+
+    trials: int = Field(ge=0, description="That were measured.")
+    watched: int = Field(ge=0, description="Of these, those during which interference was looked for.")
+    disturbed: int = Field(ge=0)
+    retaken: int = Field(default=0, ge=0, description="Trials measured again because a take before was disturbed.")
+    sources: tuple[InterferenceSource, ...] = Field(default=(), description="The most frequent first.")
+    isolation: tuple[IsolationShortfall, ...] = ()
+
+
 class Findings(Value):
     """All that a run found; the content of ``findings.json``."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, serialization_alias="schema", validation_alias="schema")
     headline: str
     findings: tuple[Finding, ...] = ()
+    quality: DataQuality | None = Field(
+        default=None, description="Of the records it rests on; null: it does not rest on records of one run."
+    )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import platform
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.isolation.allot import at_least
+from assay.core.results import IsolationLimit
+from assay.isolation.allot import LEVELS, at_least
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from assay.core.plan import Isolation
     from assay.isolation.allot import Allotment
 
@@ -26,6 +31,7 @@ THREAD_VARIABLES = (
     "BLIS_NUM_THREADS",
 )
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MPOL_BIND = 2
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 _GET_MEMPOLICY = {"x86_64": 239, "aarch64": 236}
@@ -38,7 +44,12 @@ class Held:
     """The level that was reached and, where it is lower than asked, why."""
 
     level: Isolation
-    notes: tuple[str, ...] = ()
+    limits: tuple[IsolationLimit, ...] = ()
+
+    def limited(self, *limits: IsolationLimit) -> Held:
+        """Return what still holds with these reasons too."""
+        lowest = min((self.level, *(limit.level for limit in limits)), key=LEVELS.index)
+        return Held(lowest, (*self.limits, *limits))
 
 
 def environment(allotment: Allotment) -> dict[str, str]:
@@ -47,7 +58,7 @@ def environment(allotment: Allotment) -> dict[str, str]:
     if allotment.threads is not None:
         variables.update(dict.fromkeys(THREAD_VARIABLES, str(allotment.threads)))
     if allotment.gpu_uuid is not None:
-        variables["CUDA_VISIBLE_DEVICES"] = allotment.gpu_uuid
+        variables[_VISIBLE] = allotment.gpu_uuid
     return variables
 
 
@@ -55,20 +66,91 @@ def bind(allotment: Allotment) -> Held:
     """Bind this process to its allotment; a refused step lowers the level that is reported, never hides it."""
     if not at_least(allotment.level, "cpu"):
         return Held(allotment.level)
-    below: Isolation = "gpu" if allotment.gpu_uuid else "none"
+    wanted = allotment.cpus or ()
     try:
-        os.sched_setaffinity(0, allotment.cpus or ())
+        pin_threads(wanted)
     except OSError as error:
-        return Held(below, (f"pinning to cores {list(allotment.cpus or ())} was refused: {error.strerror}",))
-    missing = sorted(set(allotment.cpus or ()) - os.sched_getaffinity(0))
+        message = f"pinning to cores {list(wanted)} was refused: {error.strerror}"
+        limit = IsolationLimit(code="pinning_refused", level=without_cores(allotment), message=message, cpus=wanted)
+        return Held(allotment.level).limited(limit)
+    missing = tuple(sorted(set(wanted) - set(allowed_cpus())))
     if missing:
-        return Held(below, (f"cores {missing} were not given, though pinning to them was not refused",))
+        message = f"cores {list(missing)} were not given, though pinning to them was not refused"
+        limit = IsolationLimit(code="cpus_missing", level=without_cores(allotment), message=message, cpus=missing)
+        return Held(allotment.level).limited(limit)
     if allotment.nodes is None:
         return Held("cpu")
     refusal = bind_memory(allotment.nodes)
     if refusal is not None:
-        return Held("cpu", (f"binding memory to nodes {list(allotment.nodes)} was refused: {refusal}",))
-    return Held(allotment.level)
+        message = f"binding memory to nodes {list(allotment.nodes)} was refused: {refusal}"
+        return Held(allotment.level).limited(IsolationLimit(code="memory_refused", level="cpu", message=message))
+    return Held(allotment.level).limited(*memory_limits(allotment.nodes))
+
+
+def without_cores(allotment: Allotment) -> Isolation:
+    """Return what is left of a level where the cores are not a worker's own."""
+    return "gpu" if allotment.gpu_uuid else "none"
+
+
+def still_held(held: Held, allotment: Allotment) -> Held:
+    """Return what held to the end: work that moved itself to other cores, memory or GPUs was not isolated."""
+    limits: list[IsolationLimit] = []
+    now = allowed_cpus()
+    beyond = tuple(sorted(set(now) - set(allotment.cpus or now)))
+    if at_least(held.level, "cpu") and beyond:
+        message = f"the work itself moved from cores {list(allotment.cpus or ())} to {list(now)}"
+        limits.append(IsolationLimit(code="cpus_changed", level=without_cores(allotment), message=message, cpus=beyond))
+    if at_least(held.level, "numa") and allotment.nodes is not None:
+        limits += memory_limits(allotment.nodes)
+    visible = os.environ.get(_VISIBLE)
+    if at_least(held.level, "gpu") and allotment.gpu_uuid is not None and visible != allotment.gpu_uuid:
+        message = f"the work itself changed {_VISIBLE} from {allotment.gpu_uuid} to {visible or 'nothing'}"
+        limits.append(IsolationLimit(code="gpu_changed", level="none", message=message))
+    return held.limited(*limits)
+
+
+def memory_limits(nodes: tuple[int, ...]) -> list[IsolationLimit]:
+    """Return why memory is not bound to these nodes, as the kernel tells; nothing where it is."""
+    policy = memory_policy()
+    if policy is None:
+        message = f"the kernel does not say whether memory is bound to nodes {list(nodes)}"
+        return [IsolationLimit(code="memory_unreadable", level="cpu", message=message)]
+    mode, bound = policy
+    if mode == _MPOL_BIND and bound == nodes:
+        return []
+    message = f"memory is bound to {f'nodes {list(bound)}' if mode == _MPOL_BIND else 'no node'}, not to {list(nodes)}"
+    return [IsolationLimit(code="memory_changed", level="cpu", message=message)]
+
+
+def pin_threads(cpus: Collection[int]) -> None:
+    """Pin every thread of this process: libraries start some as they are loaded, and these do not follow the main one.
+
+    Raises:
+        OSError: The kernel refused it.
+    """
+    os.sched_setaffinity(0, cpus)
+    pinned: set[int] = set()
+    while waiting := _threads() - pinned:
+        for thread in waiting:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, cpus)
+        pinned |= waiting
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """Return the logical CPUs that any thread of this process may run on."""
+    allowed: set[int] = set(os.sched_getaffinity(0))
+    for thread in _threads():
+        with contextlib.suppress(ProcessLookupError):
+            allowed |= os.sched_getaffinity(thread)
+    return tuple(sorted(allowed))
+
+
+def _threads() -> set[int]:
+    try:
+        return {int(thread.name) for thread in Path("/proc/self/task").iterdir()}
+    except OSError:
+        return {threading.get_native_id()}
 
 
 def bind_memory(nodes: tuple[int, ...]) -> str | None:
@@ -87,6 +169,12 @@ def bind_memory(nodes: tuple[int, ...]) -> str | None:
 
 def bound_nodes() -> tuple[int, ...] | None:
     """Return the memory nodes this process is bound to; null when it is not, or the kernel will not say."""
+    policy = memory_policy()
+    return policy[1] if policy is not None and policy[0] == _MPOL_BIND else None
+
+
+def memory_policy() -> tuple[int, tuple[int, ...]] | None:
+    """Return the kernel's number of this thread's memory policy and its nodes; null where the kernel will not say."""
     number = _GET_MEMPOLICY.get(platform.machine())
     if number is None:
         return None
@@ -95,9 +183,8 @@ def bound_nodes() -> tuple[int, ...] | None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(number, ctypes.byref(mode), mask, ctypes.c_ulong(_MASK_BITS), None, ctypes.c_ulong(0)) != 0:
         return None
-    if mode.value & 0xFF != _MPOL_BIND:
-        return None
-    return tuple(bit for bit in range(_MASK_BITS) if mask[bit // _WORD_BITS] >> (bit % _WORD_BITS) & 1)
+    nodes = tuple(bit for bit in range(_MASK_BITS) if mask[bit // _WORD_BITS] >> (bit % _WORD_BITS) & 1)
+    return mode.value & 0xFF, nodes
 
 
 def pages_by_node(maps: Path = Path("/proc/self/numa_maps")) -> dict[int, int] | None:

@@ -8,14 +8,22 @@ import sys
 from typing import TYPE_CHECKING
 
 from assay.core.checks import check
+from assay.core.plan import Isolation
+from assay.core.results import IsolationLimit
+from assay.core.values import Value
 from assay.isolation.allot import LEVELS, Allotment, allot, device_names
 from assay.isolation.bind import Held, bind
+from assay.isolation.devices import kind_of
+from assay.isolation.overlap import Occupant, overlap_limits
 
 if TYPE_CHECKING:
-    from assay.core.results import Finding
+    from collections.abc import Sequence
+
+    from assay.core.results import Finding, IsolationCode
     from assay.machine.model import Machine
 
 TRY_WITHIN_S = 30
+_MOST_REASONS = 3
 _FIXES = {
     "cpu": "allow sched_setaffinity: in a container, drop the seccomp rule or the cpuset that forbids it",
     "numa": "allow set_mempolicy: docker run --cap-add SYS_NICE, or a seccomp profile that permits it",
@@ -23,38 +31,65 @@ _FIXES = {
 }
 
 
-def try_full(machine: Machine) -> Held:
-    """Bind a child to the first device's allotment at the highest level; return what held."""
-    device = device_names(machine)[0]
-    allotment = allot(machine, (device,), "full").of(device)
+def try_full(machine: Machine, devices: tuple[str, ...]) -> list[Held]:
+    """Bind a child to the allotment of each device in turn, at the highest level; return what can hold for each.
+
+    That is what the child read back, as far as the devices are kept apart when all are measured at once.
+    """
+    allotments = [allot(machine, devices, "full").of(device) for device in devices]
     done = subprocess.run(
-        [sys.executable, "-m", "assay.isolation.probe", allotment.model_dump_json()],
+        [sys.executable, "-m", "assay.isolation.probe", *(each.model_dump_json() for each in allotments)],
         capture_output=True,
         text=True,
         timeout=TRY_WITHIN_S,
         check=True,
     )
-    said = json.loads(done.stdout)
-    return Held(said["level"], tuple(said["notes"]))
+    held = [_Tried.model_validate(said).held for said in json.loads(done.stdout)]
+    workers = [
+        Occupant(each.device, "full", each.cpus or (), {each.gpu_uuid: each.device} if each.gpu_uuid else {})
+        for each in allotments
+    ]
+    limits = overlap_limits(workers, {"": machine})
+    return [one.limited(*more) for one, more in zip(held, limits, strict=True)]
 
 
-def checks(machine: Machine) -> list[Finding]:
-    """Return the highest level that holds here and what prevents the next, and whether a core is left for us."""
-    held = try_full(machine)
-    above = LEVELS[LEVELS.index(held.level) + 1 :]
+def most_at_full(machine: Machine, devices: tuple[str, ...]) -> int:
+    """Return how many of some devices, the first ones, can be measured at once without sharing a core."""
+    for count in range(len(devices), 1, -1):
+        allotments = allot(machine, devices[:count], "full").allotments
+        if not any(overlap_limits([Occupant(a.device, "full", a.cpus or ()) for a in allotments], {"": machine})):
+            return count
+    return 1
+
+
+def checks(machine: Machine, devices: tuple[str, ...] = ()) -> list[Finding]:
+    """Return the highest level that holds here and what prevents the next, and whether a core is left for us.
+
+    ``devices`` are those that are to be measured at once; none: all GPUs, or all groups of cores where there is none.
+    """
+    every = device_names(machine)
+    devices = devices or tuple(d for d in every if kind_of(d) == kind_of(every[0]))
+    held = try_full(machine, devices)
+    level = min((each.level for each in held), key=LEVELS.index)
+    limits = [limit for each in held for limit in each.limits if limit.level == level]
+    at_once = f" for {len(devices)} devices at once" if len(devices) > 1 else ""
+    most = most_at_full(machine, devices)
     found = [
         check(
-            "Full isolation can hold here",
-            "yes" if held.level == "full" else "no",
-            "; ".join(held.notes) or f"{held.level} was tried and read back",
-            fix=_FIXES.get(above[0]) if above else None,
+            f"Full isolation can hold here{at_once}",
+            "yes" if level == "full" else "no",
+            "; ".join(dict.fromkeys(limit.message for limit in limits[:_MOST_REASONS]))
+            or f"{level} was tried and read back",
+            fix=_fix(level, [limit.code for limit in limits], most),
             topic="isolation",
-            level=held.level,
+            level=level,
+            devices=len(devices),
+            cores=len(machine.cores),
+            most_devices_at_once=most,
+            limit=limits[0].code if limits else None,
         )
     ]
-    devices = device_names(machine)
-    kind = devices[0].partition(":")[0]
-    placement = allot(machine, tuple(d for d in devices if d.startswith(kind)), "full")
+    placement = allot(machine, devices, "full")
     found.append(
         check(
             "A core is left for the parent when every device is measured at once",
@@ -67,12 +102,33 @@ def checks(machine: Machine) -> list[Finding]:
     return found
 
 
-def main(allotment: str) -> int:
-    """Bind this process and print what held."""
-    held = bind(Allotment.model_validate_json(allotment))
-    print(json.dumps({"level": held.level, "notes": held.notes}))  # noqa: T201 - the answer to the parent
+def _fix(level: Isolation, codes: Sequence[IsolationCode], most: int) -> str | None:
+    if "shared_cores" in codes:
+        return f"{_FIXES['full']}, or measure {'one after another' if most == 1 else f'at most {most} at once'}"
+    above = LEVELS[LEVELS.index(level) + 1 :]
+    if not above:
+        return None
+    return _FIXES["cpu" if above[0] == "gpu" else above[0]]
+
+
+class _Tried(Value):
+    """What held for one allotment, as the child tells it."""
+
+    level: Isolation
+    limits: tuple[IsolationLimit, ...]
+
+    @property
+    def held(self) -> Held:
+        """The same as its parent knows it."""
+        return Held(self.level, self.limits)
+
+
+def main(*allotments: str) -> int:
+    """Bind this process to one allotment after another, and print what held."""
+    held = [bind(Allotment.model_validate_json(each)) for each in allotments]
+    print(json.dumps([_Tried(level=h.level, limits=h.limits).as_json() for h in held]))  # noqa: T201 - the answer
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
 from assay.core.guardian import Guardian
-from assay.core.processes import boot_id
+from assay.core.processes import current
 from assay.launch.crew import Errand
 from assay.launch.handle import Seat
 from assay.launch.local import LocalWorker
@@ -32,7 +32,7 @@ def serve(place: Torchrun, machine: Machine) -> int:
     address, port, token = look_up(place).split()
     hub = Wire(_connect(address, int(port)))
     ours = machine if place.node > 0 and place.local_rank == 0 else None
-    hub.send(Hello(token=token, rank=place.rank, boot_id=boot_id(), node=place.node, machine=ours))
+    hub.send(Hello(token=token, rank=place.rank, process=current(), node=place.node, machine=ours))
     with Guardian(), tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
         agent = _Agent(place, (address, int(port)), token, hub, Path(folder))
         try:
@@ -94,7 +94,7 @@ class _Agent:
         worker = LocalWorker(errand, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
         line = _connect(*self._hub)
         line.settimeout(None)
-        Wire(line).send(Hello(token=self._token, rank=order.rank, worker=order.worker, boot_id=boot_id()))
+        Wire(line).send(Hello(token=self._token, rank=order.rank, worker=order.worker, process=current()))
         self._workers[order.worker], self._lines[order.worker] = worker, line
         self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, line))
         self._selector.register(line, selectors.EVENT_READ, (line, worker.socket))

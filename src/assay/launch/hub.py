@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from assay.core.errors import EndedEarly, MachineCannot
-from assay.core.processes import boot_id
+from assay.core.processes import boot_id, can_see
 from assay.launch.local import LocalWorker
 from assay.launch.ranks import rank_environment
 from assay.launch.wires import Bye, Ended, Hello, Start, Stop, Wire
@@ -46,6 +46,7 @@ class Hub:
         self._address = place.address
         self._count = 0
         self.machines: dict[int, Machine] = {}  # of the ranks on other nodes
+        self.helpers: frozenset[int] = frozenset()  # the agents that are to be seen here, by their process numbers
         self.exit_code = 4
 
     def __enter__(self) -> Self:
@@ -70,6 +71,8 @@ class Hub:
             wire, hello = self._accept(f"{len(self._agents) + 1} of {self._place.world_size} ranks came")
             self._agents[hello.rank] = wire
             nodes[hello.rank] = hello.node
+            if hello.process.boot_id == boot_id() and can_see(hello.process):
+                self.helpers |= {hello.process.pid}
             if hello.machine is not None:
                 machines[hello.node] = hello.machine
         self.machines = {rank: machines[node] for rank, node in nodes.items() if node in machines}
@@ -123,7 +126,7 @@ class Hub:
         except OSError:
             raise EndedEarly(f"The process of rank {seat.rank} in this torchrun has ended") from None
         wire, hello = self._accept(f"rank {seat.rank} did not start its worker")
-        return RemoteWorker(seat, agent, wire.socket, self._count, same_clock=hello.boot_id == boot_id())
+        return RemoteWorker(seat, agent, wire.socket, self._count, same_clock=hello.process.boot_id == boot_id())
 
     def _accept(self, otherwise: str) -> tuple[Wire, Hello]:
         """Wait for a connection that knows our token; others are turned away."""

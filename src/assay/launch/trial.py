@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
 from assay.launch import schedules
+from assay.launch.apart import held_beside_others, shortfall_notes
 from assay.launch.budget import Shares, share_out
 from assay.launch.cause import all_refused
 from assay.launch.crew import Crew, Errand, Trouble
@@ -43,6 +44,8 @@ class Launcher:
     starter: Starter
     elsewhere: Mapping[int, Machine] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
+    helpers: frozenset[int] = frozenset()
+    """Processes here that work for this one but were started by somebody else: the other ranks of a torchrun."""
 
     def measure(self, trial: Trial, attempt: int = 1) -> Outcome:
         """Return what came of a trial; failures of workers are part of it, never raised.
@@ -54,7 +57,7 @@ class Launcher:
         outcome = Outcome(now, now, datetime.now(UTC).isoformat(timespec="milliseconds"))
         placing = Placing(trial, self.machine, self.elsewhere)
         outcome.notes.extend(placing.notes())
-        watch = Watch.over(self.machine, trial)
+        watch = Watch.over(self.machine, trial, self.helpers)
         refusal = watch.refusal()
         if refusal is not None:
             outcome.status, outcome.reason = "refused", refusal
@@ -66,7 +69,7 @@ class Launcher:
                 self._restarts(trial, attempt, placing, outcome)
                 self._make_sure_of_gpus(trial)
             outcome.disturbance, outcome.gpus_after = watch.end()
-            outcome.notes.extend(f"meanwhile {complaint}" for complaint in outcome.disturbance.complaints)
+            outcome.notes.extend(f"meanwhile {each.message}" for each in outcome.disturbance.complaints)
         except SettingRefused as refused:
             outcome.status, outcome.reason = "refused", str(refused)
         except Trouble as trouble:
@@ -109,7 +112,10 @@ class Launcher:
                 finally:
                     outcome.series.extend(crew.series)
                     outcome.tunings.extend(crew.tunings)
-                    outcome.evidence.extend(crew.evidence)
+                    evidence = held_beside_others(trial, placing, crew.evidence)
+                    outcome.evidence.extend(evidence)
+                    told = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
+                    outcome.notes.extend(told)
                     settled.extend(crew.settled)
                     outcome.settled = combined(settled)
                     outcome.notes.extend(crew.notes)

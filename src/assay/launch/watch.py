@@ -30,14 +30,15 @@ class Watch:
     cpus: int
     gpus: tuple[str, ...]
     vendor: Vendor | None
+    helpers: frozenset[int] = frozenset()
     _before: Snapshot | None = None
 
     @classmethod
-    def over(cls, machine: Machine, trial: Trial) -> Watch:
-        """Return a watch over the machine and the GPUs that a trial uses."""
+    def over(cls, machine: Machine, trial: Trial, helpers: frozenset[int] = frozenset()) -> Watch:
+        """Return a watch over the machine and the GPUs that a trial uses; ``helpers`` are processes of ours."""
         used = {device.partition("/")[0] for device in trial.used}
         gpus = tuple(gpu.uuid for gpu in machine.gpus if f"cuda:{gpu.index}" in used)
-        return cls(trial.strangers, len(machine.cpus), gpus, nvidia if gpus else None)
+        return cls(trial.strangers, len(machine.cpus), gpus, nvidia if gpus else None, helpers)
 
     def refusal(self) -> str | None:
         """Listen before the trial, if the policy wants it; return why not to measure, or null."""
@@ -45,12 +46,12 @@ class Watch:
             return None
         deadline = time.monotonic() + (WAIT_AT_MOST_S if self.policy == "wait" else 0.0)
         while True:
-            seen = look_for(LISTEN_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor)
+            seen = look_for(LISTEN_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor, helpers=self.helpers)
             if not seen.complaints:
                 return None
             if time.monotonic() >= deadline:
                 waited = f" and stayed so for {WAIT_AT_MOST_S:.0f} s" if self.policy == "wait" else ""
-                return f"it is not quiet here{waited}: {'; '.join(seen.complaints)}"
+                return f"it is not quiet here{waited}: {'; '.join(each.message for each in seen.complaints)}"
 
     def begin(self) -> tuple[GpuMoment, ...]:
         """Take the look before; return what the GPUs in use were doing."""
@@ -62,8 +63,8 @@ class Watch:
         if self._before is None:
             raise RuntimeError("a watch ends only after it has begun")
         moments = self._moments()
-        seen = disturbance(self._before, snapshot(vendor=self.vendor), cpus=self.cpus, gpus=self.gpus)
-        return seen, moments
+        after = snapshot(vendor=self.vendor)
+        return disturbance(self._before, after, cpus=self.cpus, gpus=self.gpus, helpers=self.helpers), moments
 
     def _moments(self) -> tuple[GpuMoment, ...]:
         shown = self.vendor.look().gpus if self.vendor is not None else ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from assay.core.plan import Role
+from assay.core.processes import Identity
 from assay.core.values import Value
 from assay.isolation.allot import Allotment
 from assay.machine.model import Machine
@@ -23,7 +24,7 @@ class Hello(Value):
     token: str
     rank: int
     worker: int | None = Field(default=None, description="Null: the agent's own line.")
-    boot_id: str
+    process: Identity = Field(description="Of the agent.")
     node: int = 0
     machine: Machine | None = Field(default=None, description="Of another node than the hub's, from its first rank.")
 

@@ -42,13 +42,14 @@ def doctor_page(machine: Machine, findings: tuple[Finding, ...], yaml: str | Non
 
 def lead(findings: tuple[Finding, ...]) -> str:
     """Return the diagnosis in one sentence."""
-    level = next((f.facts["level"] for f in findings if "level" in f.facts), "none")
+    level, devices = next(((f.facts["level"], f.facts["devices"]) for f in findings if "level" in f.facts), ("none", 1))
     wanting = [f for f in findings if f.verdict == "no" and f.facts.get("fix")]
     noisy = sum(f.facts["topic"] in {"noise", "clock"} for f in wanting)
     other = sum(f.facts["topic"] == "gpus" for f in wanting)
     noise = f"{noisy} thing{'s' if noisy > 1 else ''} would make timings noisy" if noisy else "nothing is noisy"
     more = f"; the GPUs give {other} reason{'s' if other > 1 else ''} for a look" if other else ""
-    return f"Isolation up to level {level!r} holds here; {noise}{more}."
+    at_once = f" for {devices} devices at once" if isinstance(devices, int) and devices > 1 else ""
+    return f"Isolation up to level {level!r} holds here{at_once}; {noise}{more}."
 
 
 def _mend(findings: tuple[Finding, ...]) -> Element:

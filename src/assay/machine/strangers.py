@@ -7,29 +7,43 @@
 Ours are the processes given and all that they started. CPU time of processes that have ended meanwhile is found with
 the parents that waited for them. What no process seen from here accounts for, such as other containers and
 processes that nobody waited for, is kept apart as ``unseen_cores``.
+
+A process that ends hands all its CPU time to the parent that waits for it, also what it had used before the first look.
+That earlier time is subtracted on the way up: from the nearest ancestor that is still there, and what exceeds that
+ancestor's gain from the next one above it, since an orphan is waited for by a subreaper or by init:
+
+    init ─ shell ─ make ─ cc        make and cc end: the shell gains the time of both, less what both had before
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from assay.core.results import OutsideProcess
 from assay.core.values import Value
 from assay.machine import nvidia
 from assay.machine.files import text_of
 from assay.machine.vendor import GpuProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from assay.machine.vendor import Vendor
 
+Key = tuple[int, int]
+"""A process's number and when it began."""
+
 _HOST_PID_NAMESPACE = 0xEFFFFFFC
 """The number that Linux gives the first process numbering, the one that drivers use."""
+_INIT = 1
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD of the kernel's process flags."""
 _BUSIEST = 5
 _BUSY_CORES = 0.01
 
@@ -43,9 +57,15 @@ class Process(Value):
     name: str
     own_s: float = Field(description="Used by itself.")
     children_s: float = Field(default=0.0, description="Used by those of its children that ended and it waited for.")
+    kernel: bool = Field(default=False, description="Whether it is a thread of the kernel.")
 
     @property
-    def key(self) -> tuple[int, int]:
+    def total_s(self) -> float:
+        """What a parent that waits for it gains if it ends now."""
+        return self.own_s + self.children_s
+
+    @property
+    def key(self) -> Key:
         """What no other process has."""
         return self.pid, self.start_ticks
 
@@ -54,6 +74,7 @@ class Snapshot(Value):
     """One look: CPU time since the machine started, in s over all CPUs, the processes, and who is on the GPUs."""
 
     at_s: float = Field(description="On a clock that only goes forward; its zero means nothing.")
+    cpus: int | None = Field(default=None, description="How many are online; null: the kernel does not say.")
     busy_s: float = 0.0
     idle_s: float = 0.0
     steal_s: float = Field(default=0.0, description="Taken away by the hypervisor for other virtual machines.")
@@ -65,41 +86,41 @@ class Snapshot(Value):
     )
 
 
-class Outsider(Value):
-    """A process that is not ours, and how many CPUs' worth of time it used."""
-
-    pid: int
-    name: str
-    cores: float
-
-
 class Strangers(Value):
     """What others did between two looks. Null: cannot be known."""
 
-    gpu_processes: tuple[GpuProcess, ...] = Field(default=(), description="On a GPU at either look, and not ours.")
+    gpu_processes: tuple[GpuProcess, ...] = Field(
+        default=(),
+        description="On a GPU at either look, and not ours. At both looks, where process numbers are not comparable.",
+    )
     pids_comparable: bool = True
     steal_share: float | None = Field(default=None, description="Of all CPU time: taken by the hypervisor.")
     outside_cores: float | None = Field(default=None, description="CPUs' worth of load by processes not ours.")
+    kernel_cores: float | None = Field(default=None, description="CPUs' worth of load by threads of the kernel.")
     unseen_cores: float | None = Field(default=None, description="CPUs' worth of load that no seen process explains.")
-    busiest: tuple[Outsider, ...] = ()
+    busiest: tuple[OutsideProcess, ...] = ()
+    busiest_kernel: tuple[OutsideProcess, ...] = ()
 
 
 def snapshot(root: str | Path = "/", *, vendor: Vendor | None = nvidia) -> Snapshot:
     """Return one look at the machine; ``root`` may be a recorded tree. Without a vendor, GPUs are not asked."""
     proc = Path(root) / "proc"
-    ticks = _cpu_ticks(text_of(proc / "stat") or "")
+    stat = text_of(proc / "stat") or ""
+    ticks = _cpu_ticks(stat)
     hz = os.sysconf("SC_CLK_TCK")
     processes = tuple(_processes(proc, hz))
-    names = {process.pid: process.name for process in processes}
+    comparable = _host_numbering(proc)
+    names = {process.pid: process.name for process in processes} if comparable else {}
     on_gpus = vendor.processes() if vendor is not None else ()
     return Snapshot(
         at_s=_clock_s(proc) if str(root) != "/" else time.monotonic(),
+        cpus=len(re.findall(r"^cpu\d+ ", stat, re.MULTILINE)) or None,
         busy_s=(sum(ticks[:3]) + sum(ticks[5:7])) / hz,
         idle_s=sum(ticks[3:5]) / hz,
         steal_s=ticks[7] / hz,
         processes=processes,
         gpu_processes=tuple(p.model_copy(update={"name": names.get(p.pid)}) for p in on_gpus),
-        pids_comparable=_host_numbering(proc),
+        pids_comparable=comparable,
     )
 
 
@@ -107,18 +128,22 @@ def strangers(before: Snapshot, after: Snapshot, ours: Collection[int]) -> Stran
     """Return what processes other than ours, and what these started, did between two looks."""
     family = descendants((*before.processes, *after.processes), ours)
     took_s = after.at_s - before.at_s
-    used = _cpu_used_s(before, after)
-    outside = {process: seconds for process, seconds in used.items() if process.pid not in family}
+    used = cpu_used_s(before, after)
+    others = {process: seconds for process, seconds in used.items() if process.pid not in family}
+    outside = {process: seconds for process, seconds in others.items() if not process.kernel}
+    kernel = {process: seconds for process, seconds in others.items() if process.kernel}
     busy_s, idle_s = after.busy_s - before.busy_s, after.idle_s - before.idle_s
     steal_s = after.steal_s - before.steal_s
     whole_s = busy_s + idle_s + steal_s
     return Strangers(
-        gpu_processes=_once(p for p in (*before.gpu_processes, *after.gpu_processes) if p.pid not in family),
+        gpu_processes=_others_on_gpus(before, after, family),
         pids_comparable=before.pids_comparable and after.pids_comparable,
         steal_share=min(1.0, max(0.0, steal_s / whole_s)) if whole_s > 0 else None,
         outside_cores=sum(outside.values()) / took_s if took_s > 0 else None,
-        unseen_cores=max(0.0, busy_s - sum(used.values())) / took_s if took_s > 0 and whole_s > 0 else None,
+        kernel_cores=sum(kernel.values()) / took_s if took_s > 0 else None,
+        unseen_cores=_unseen_s(before, after, sum(used.values())) / took_s if took_s > 0 and whole_s > 0 else None,
         busiest=_busiest(outside, took_s),
+        busiest_kernel=_busiest(kernel, took_s),
     )
 
 
@@ -130,28 +155,105 @@ def descendants(processes: Collection[Process], roots: Collection[int]) -> froze
     return frozenset(family)
 
 
-def _cpu_used_s(before: Snapshot, after: Snapshot) -> dict[Process, float]:
-    """Return the CPU time that each process of the later look, and children that it waited for, used in between."""
+def cpu_used_s(before: Snapshot, after: Snapshot) -> dict[Process, float]:
+    """Return the CPU time that each process of the later look, and children that it waited for, used in between.
+
+    Never negative, and together never more than all CPUs have to give in that time.
+    """
     earlier = {process.key: process for process in before.processes}
-    still_there = {process.key for process in after.processes}
-    gone_s: dict[int, float] = {}
-    for process in before.processes:
-        if process.key not in still_there:
-            gone_s[process.parent] = gone_s.get(process.parent, 0.0) + process.own_s + process.children_s
-    used: dict[Process, float] = {}
-    for process in after.processes:
-        was = earlier.get(process.key)
-        own_s = process.own_s - (was.own_s if was else 0.0)
-        children_s = process.children_s - (was.children_s if was else 0.0) - gone_s.get(process.pid, 0.0)
-        used[process] = max(0.0, own_s) + max(0.0, children_s)
-    return used
+    gained_s = {
+        process.key: max(0.0, process.children_s - (was.children_s if (was := earlier.get(process.key)) else 0.0))
+        for process in after.processes
+    }
+    inherited_s = _inherited_s(before, gained_s)
+    used = {
+        process: max(0.0, process.own_s - (was.own_s if (was := earlier.get(process.key)) else 0.0))
+        + max(0.0, gained_s[process.key] - inherited_s.get(process.key, 0.0))
+        for process in after.processes
+    }
+    return _within(used, _capacity_s(before, after))
 
 
-def _busiest(outside: dict[Process, float], took_s: float) -> tuple[Outsider, ...]:
+def _inherited_s(before: Snapshot, gained_s: Mapping[Key, float]) -> dict[Key, float]:
+    """Return how much of what each survivor gained from ended children was used before the first look.
+
+    Whoever waited for an ended process is one of its ancestors at the first look, but it is not known which: parents
+    that end first leave their children to a subreaper or to init. So the earlier time is taken from the nearest
+    survivor, and what that one did not gain from the next above. Never less than the truth is taken altogether.
+    """
+    inherited: dict[Key, float] = {}
+    pending = {process.key: 0.0 if process.key in gained_s else process.total_s for process in before.processes}
+    above = _above(before.processes)
+    for key in _bottom_up(above):
+        taken_s = min(pending[key], gained_s.get(key, 0.0))
+        if key in gained_s:
+            inherited[key] = taken_s
+        parent = above[key]
+        if parent is not None:
+            pending[parent] += pending[key] - taken_s
+    return inherited
+
+
+def _above(processes: Collection[Process]) -> dict[Key, Key | None]:
+    """Return the parent of each process; init where that is not to be seen, as in a container."""
+    by_pid = {process.pid: process.key for process in processes}
+    found = {process.key: by_pid.get(process.parent, by_pid.get(_INIT)) for process in processes}
+    return {key: None if key[0] == _INIT or parent == key else parent for key, parent in found.items()}
+
+
+def _bottom_up(above: Mapping[Key, Key | None]) -> list[Key]:
+    """Return processes so that each comes before its parent; a parent that would close a circle counts as none."""
+    depths: dict[Key, int] = {}
+    for key in above:
+        path: list[Key] = []
+        at: Key | None = key
+        while at is not None and at not in depths and at not in path:
+            path.append(at)
+            at = above[at]
+        depth = depths.get(at, -1) if at is not None else -1
+        for each in reversed(path):
+            depth += 1
+            depths[each] = depth
+    return sorted(above, key=lambda key: -depths[key])
+
+
+def _capacity_s(before: Snapshot, after: Snapshot) -> float | None:
+    """Return what all CPUs have to give between two looks; null where their number is not known."""
+    counts = [look.cpus for look in (before, after) if look.cpus is not None]
+    return max(counts) * max(0.0, after.at_s - before.at_s) if counts else None
+
+
+def _within(used: dict[Process, float], capacity_s: float | None) -> dict[Process, float]:
+    """Return the times scaled down to what is possible: looks take time themselves, and clocks tick coarsely."""
+    whole_s = sum(used.values())
+    if capacity_s is None or whole_s <= capacity_s:
+        return used
+    return {process: seconds * (capacity_s / whole_s) for process, seconds in used.items()}
+
+
+def _unseen_s(before: Snapshot, after: Snapshot, seen_s: float) -> float:
+    """Return the busy time that no process explains; with what is explained, at most what there is."""
+    busy_s, capacity_s = after.busy_s - before.busy_s, _capacity_s(before, after)
+    return max(0.0, (busy_s if capacity_s is None else min(busy_s, capacity_s)) - seen_s)
+
+
+def _others_on_gpus(before: Snapshot, after: Snapshot, family: Collection[int]) -> tuple[GpuProcess, ...]:
+    """Return the processes on GPUs that are not ours.
+
+    Where the driver numbers processes unlike this container, numbers tell nothing about ours: then those count that
+    are there at both looks, between which all of our own have come and gone.
+    """
+    if before.pids_comparable and after.pids_comparable:
+        return _once(p for p in (*before.gpu_processes, *after.gpu_processes) if p.pid not in family)
+    at_first = {(process.gpu, process.pid) for process in before.gpu_processes}
+    return _once(process for process in after.gpu_processes if (process.gpu, process.pid) in at_first)
+
+
+def _busiest(outside: dict[Process, float], took_s: float) -> tuple[OutsideProcess, ...]:
     if took_s <= 0:
         return ()
     ranked = sorted(outside.items(), key=lambda item: (-item[1], item[0].pid))[:_BUSIEST]
-    found = [Outsider(pid=p.pid, name=p.name, cores=seconds / took_s) for p, seconds in ranked]
+    found = [OutsideProcess(pid=p.pid, name=p.name, cores=seconds / took_s) for p, seconds in ranked]
     return tuple(outsider for outsider in found if outsider.cores >= _BUSY_CORES)
 
 
@@ -185,6 +287,7 @@ def _process(folder: Path, hz: int) -> Process | None:
         start_ticks=int(fields[19]),
         parent=int(fields[1]),
         name=head.partition("(")[2],
+        kernel=bool(int(fields[6]) & _KERNEL_THREAD),
         own_s=(int(fields[11]) + int(fields[12])) / hz,
         children_s=(int(fields[13]) + int(fields[14])) / hz,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assay.core.results import GpuSeen, Meanwhile
+from assay.core.results import GpuSeen, Interference, Meanwhile
+from assay.machine.quiet import of_hypervisor
 from assay.monitor.lines import GpuMeterSample, GpuSample, Header, HostSample
 from assay.monitor.quantities import POWERS
 from assay.monitor.statistics import summarise
@@ -172,26 +173,44 @@ def _gpu(number: int, uuid: str, seen: Seen, seen_s: float) -> GpuSeen:
     )
 
 
-def _of_the_host(steal_percent: float | None) -> list[str]:
+def _of_the_host(steal_percent: float | None) -> list[Interference]:
     if steal_percent is None or steal_percent <= MOST_STEAL_PERCENT:
         return []
-    return [f"the hypervisor took {steal_percent:.1f} % of the CPU time away while it was timed"]
+    return [of_hypervisor(steal_percent, " while it was timed")]
 
 
-def _of_a_gpu(seen: GpuSeen) -> list[str]:
+def _of_a_gpu(seen: GpuSeen) -> list[Interference]:
     forced = {r: share for r, share in seen.throttle_share.items() if r in FORCED and share > MOST_FORCED_SHARE}
-    return [f"GPU {seen.gpu} was held back for {share:.0%} of the time: {reason}" for reason, share in forced.items()]
+    return [
+        Interference(
+            kind="gpu_throttled",
+            source=f"GPU {seen.gpu} throttled, {reason}",
+            amount=100 * share,
+            unit="%",
+            message=f"GPU {seen.gpu} was held back for {share:.0%} of the time: {reason}",
+        )
+        for reason, share in forced.items()
+    ]
 
 
-def _before(gpu: int, seen: Seen, memory_mib: float | None) -> list[str]:
+def _before(gpu: int, seen: Seen, memory_mib: float | None) -> list[Interference]:
     """Return what a GPU did before anybody of the trial could have touched it."""
-    said = []
+    found = []
+    name, before = f"GPU {gpu}", "before a worker of the trial came"
     busy, used = seen.mean("utilisation_percent"), seen.least("memory_used_mib")
     traffic = seen.per_s("pcie_tx_bytes", "pcie_rx_bytes")
     if busy is not None and busy > MOST_BUSY_PERCENT:
-        said.append(f"GPU {gpu} was busy for {busy:.0f} % of the time before a worker of the trial came")
+        message = f"{name} was busy for {busy:.0f} % of the time {before}"
+        found.append(
+            Interference(kind="gpu_busy", source=f"other work on {name}", amount=busy, unit="%", message=message)
+        )
     if used is not None and memory_mib is not None and used > MOST_MEMORY_SHARE * memory_mib:
-        said.append(f"{used:.0f} MiB of GPU {gpu} were taken before a worker of the trial came")
+        message = f"{used:.0f} MiB of {name} were taken {before}"
+        found.append(
+            Interference(kind="gpu_memory", source=f"memory taken on {name}", amount=used, unit="MiB", message=message)
+        )
     if traffic is not None and traffic / 1e6 > MOST_PCIE_MB_PER_S:
-        said.append(f"{traffic / 1e6:.0f} MB/s went over the PCIe of GPU {gpu} before a worker of the trial came")
-    return said
+        message = f"{traffic / 1e6:.0f} MB/s went over the PCIe of {name} {before}"
+        source = f"PCIe traffic of {name}"
+        found.append(Interference(kind="pcie", source=source, amount=traffic / 1e6, unit="MB/s", message=message))
+    return found

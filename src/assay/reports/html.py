@@ -51,6 +51,7 @@ def to_html(page: Page) -> str:
         f"<h1>{title}</h1>",
         _banner(warned),
         f'<p class="lead {page.lead_tone}">{_mark(page.lead_tone)}{_prose(page.lead)}</p>',
+        *(f'<p class="quality {line.tone}">{_mark(line.tone)}{_prose(line.text)}</p>' for line in page.quality),
         "</header>",
         *(_section(section, ids) for section in page.sections),
         _facts(page.facts),

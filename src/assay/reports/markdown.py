@@ -27,6 +27,7 @@ def to_markdown(page: Page, figure_paths: Mapping[str, str]) -> str:
     A figure without a path is told in words.
     """
     blocks = [f"# {_inline(one_line(page.title))}", *_banner(page.origin), f"**{_marked(page.lead, page.lead_tone)}**"]
+    blocks += [_paragraph(_marked(line.text, line.tone)) for line in page.quality]
     for section in page.sections:
         blocks.append(f"## {_inline(one_line(section.title))}")
         blocks += [block for element in section.elements for block in _element(element, figure_paths)]

@@ -64,6 +64,8 @@ def _print(page: Page, console: Console) -> None:
         text = Words.assemble((f"{warned}.", "bold yellow"), f" {WARNING_DETAIL}")
         console.print(Panel(text, border_style="yellow", expand=False))
     console.print(_marked(page.lead, page.lead_tone), style="bold")
+    for line in page.quality:
+        console.print(_marked(line.text, line.tone))
     for section in page.sections:
         console.print()
         title = one_line(section.title)

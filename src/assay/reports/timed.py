@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from assay.core.page import Tone
+    from assay.core.page import Text, Tone
     from assay.core.results import Estimate
     from assay.reports.grid import Kind
     from assay.timing.values import Compared, Comparison, Measurement
@@ -28,18 +28,18 @@ _TONES: Mapping[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain"
 Facts = list[tuple[str, str]]
 
 
-def print_measurement(measurement: Measurement, console: Console) -> None:
-    """Print the times of a call, each with its interval, and how they were obtained."""
-    spelled(console, lambda target: _measurement(measurement, target))
+def print_measurement(measurement: Measurement, console: Console, quality: Text | None = None) -> None:
+    """Print the times of a call, each with its interval, how far they can be trusted, and how they were obtained."""
+    spelled(console, lambda target: _measurement(measurement, target, quality))
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print which functions are faster than the first, and how that was found out."""
-    spelled(console, lambda target: _comparison(comparison, target))
+def print_comparison(comparison: Comparison, console: Console, quality: Text | None = None) -> None:
+    """Print which functions are faster than the first, how far to trust that, and how that was found out."""
+    spelled(console, lambda target: _comparison(comparison, target, quality))
 
 
-def _measurement(measurement: Measurement, console: Console) -> None:
-    _title(f"{measurement.name} on {measurement.device}, {measurement.cache} cache", console)
+def _measurement(measurement: Measurement, console: Console, quality: Text | None) -> None:
+    _title(f"{measurement.name} on {measurement.device}, {measurement.cache} cache", quality, console)
     rows: list[tuple[str, ...]] = []
     styles = []
     for quantity, meaning in MEANING.items():
@@ -65,10 +65,10 @@ def _measurement(measurement: Measurement, console: Console) -> None:
     _facts(facts, measurement.notes, console)
 
 
-def _comparison(comparison: Comparison, console: Console) -> None:
+def _comparison(comparison: Comparison, console: Console, quality: Text | None) -> None:
     quantity = comparison.quantity.removesuffix("_us")
     many = count_text(1 + len(comparison.others), "function")
-    _title(f"{many} in turns on {comparison.device}, {comparison.cache} cache", console)
+    _title(f"{many} in turns on {comparison.device}, {comparison.cache} cache", quality, console)
     rows: list[tuple[str, ...]] = [(comparison.first, *_told(comparison.first_us)[:2], "1", "", "the first")]
     rows += [_row(other) for other in comparison.others]
     tones: list[Tone] = ["plain", *(_TONES[other.verdict] for other in comparison.others)]
@@ -104,8 +104,11 @@ def _told(estimate: Estimate) -> tuple[str, str, str]:
     return format_time(estimate.value), percent_text(half), f"{low} {DASH} {high}"
 
 
-def _title(text: str, console: Console) -> None:
+def _title(text: str, quality: Text | None, console: Console) -> None:
     console.print(Words(one_line(text), style="bold"))
+    if quality is not None:
+        mark = f"{MARKS[quality.tone]} " if MARKS[quality.tone] else ""
+        console.print(Words(f"{mark}{visible(quality.text)}", style=STYLES[quality.tone]))
     console.print()
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+from typing import TYPE_CHECKING
 
-from assay.isolation.bind import Held, bound_nodes, pages_by_node
+from assay.isolation.bind import allowed_cpus, bound_nodes, pages_by_node
 from assay.worker import protocol as say
 
-
-def still_held(held: Held, cores: tuple[int, ...] | None) -> Held:
-    """Return the level that held to the end: work that moved itself to other cores was not isolated."""
-    now = tuple(sorted(os.sched_getaffinity(0)))
-    if cores is None or now == cores:
-        return held
-    return Held("none", (*held.notes, f"the work itself moved from cores {list(cores)} to {list(now)}"))
+if TYPE_CHECKING:
+    from assay.isolation.bind import Held
 
 
 def cpu_seconds() -> float:
@@ -29,8 +25,8 @@ def evidence(held: Held) -> say.Finished:
     return say.Finished(
         pid=os.getpid(),
         isolation_held=held.level,
-        isolation_notes=held.notes,
-        allowed_cores=tuple(sorted(os.sched_getaffinity(0))),
+        isolation_limits=held.limits,
+        allowed_cores=allowed_cpus(),
         memory_nodes=bound_nodes(),
         pages_by_node=pages_by_node(),
         involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,

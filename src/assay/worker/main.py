@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from assay.core.errors import AssayError, BadInput
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.core.plan import HOST
-from assay.isolation.bind import Held, bind
+from assay.isolation.bind import Held, bind, pin_threads, still_held
 from assay.stats import longrun
 from assay.worker import origin, subjects
 from assay.worker import protocol as say
-from assay.worker.evidence import cpu_seconds, evidence, still_held
+from assay.worker.evidence import cpu_seconds, evidence
 from assay.worker.explain import explain
 from assay.worker.flow import Flow
 from assay.worker.pairs import Pairs
@@ -43,7 +43,6 @@ class Worker:
     def __init__(self, line: say.Line) -> None:
         self._line = line
         self._held = Held("none")
-        self._cores: tuple[int, ...] | None = None
         self._prepared: tuple[Prepared, ...] = ()
         self._timer = Timer((), ())
         self._flow: Flow | None = None
@@ -72,9 +71,8 @@ class Worker:
                     raise say.Garbled(f"a worker was told {message.kind!r}")
 
     def _prepare(self, message: say.Prepare) -> None:
-        os.sched_setaffinity(0, message.all_cpus)
+        pin_threads(message.all_cpus)
         self._held = bind(message.allotment)
-        self._cores = tuple(sorted(os.sched_getaffinity(0)))
         self._told = message
         role, device = message.role, workplace(message)
         if role.in_pairs or role.in_stages:
@@ -153,7 +151,8 @@ class Worker:
         end_descendants()
         for subject in self._told.role.subjects if self._told is not None else ():
             origin.make_sure(subject)
-        self._line.send(evidence(still_held(self._held, self._cores)))
+        held = self._held if self._told is None else still_held(self._held, self._told.allotment)
+        self._line.send(evidence(held))
 
 
 def workplace(told: say.Prepare) -> str:

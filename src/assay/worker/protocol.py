@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from assay.core.plan import Cache, Isolation, Role
-from assay.core.results import SubjectFacts, Tried
+from assay.core.results import IsolationLimit, SubjectFacts, Tried
 from assay.core.values import Params, Value
 from assay.isolation.allot import Allotment
 
@@ -192,7 +192,7 @@ class Finished(Value):
     kind: Literal["finished"] = "finished"
     pid: int
     isolation_held: Isolation
-    isolation_notes: tuple[str, ...]
+    isolation_limits: tuple[IsolationLimit, ...]
     allowed_cores: tuple[int, ...]
     memory_nodes: tuple[int, ...] | None
     pages_by_node: dict[int, int] | None

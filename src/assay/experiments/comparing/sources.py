@@ -9,6 +9,7 @@ from assay.core.errors import BadInput
 from assay.core.values import SCHEMA_VERSION
 from assay.experiments.comparing import from_findings, from_older, from_run
 from assay.experiments.comparing.values import Source
+from assay.experiments.quality import disturbed_by, quality_of
 from assay.experiments.scaling import sources as scaling
 from assay.experiments.threshold import saved
 from assay.experiments.threshold.older import FILE as THRESHOLDS
@@ -82,9 +83,8 @@ def _run(path: Path) -> Source:
         raise BadInput(f"{path} is a run in which nothing was measured yet.")
     origins: set[Origin] = {record.origin for record in records} - {"real"}
     bad = [record for record in records if record.status == "failed"]
-    disturbed = sum(bool(record.disturbed) for record in records)
     notes = [f"{len(bad)} of its {len(records)} trials failed: {bad[-1].reason}"] if bad else []
-    notes += [f"{disturbed} of its {len(records)} trials were disturbed by others"] if disturbed else []
+    notes += [disturbed] if (disturbed := disturbed_by(quality_of(records))) else []
     return Source(
         path=str(path),
         kind=f"a run of {experiment}",

@@ -10,6 +10,7 @@ from assay.experiments.contention.findings import SIGNIFICANT
 from assay.experiments.contention.noise import PARTS
 from assay.experiments.contention.options import WORDS
 from assay.experiments.contention.written import percent
+from assay.experiments.quality import held_text
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
@@ -73,7 +74,7 @@ def where_table(options: ContentionOptions, found: Analysis) -> Table:
                 (
                     WORDS[phase],
                     role,
-                    "; ".join(dict.fromkeys(e.isolation_held for e in mine)),
+                    "; ".join(dict.fromkeys(held_text(e) for e in mine)),
                     "; ".join(dict.fromkeys(" ".join(map(str, e.allowed_cores)) for e in mine)),
                     "; ".join(dict.fromkeys("–" if e.thread_limit is None else str(e.thread_limit) for e in mine)),
                     f"{switches[len(switches) // 2]}" if switches else None,

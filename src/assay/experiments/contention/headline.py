@@ -40,7 +40,7 @@ def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> s
         unknown = "What side by side does is not known, as it could not be measured"
         return f"{unknown}; {_twice(found, takes)}{_untuned(found)}."
     said = _of_callers(machine, options, found, subjects)
-    return f"{said or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(found, again)}."
+    return f"{said or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(again)}."
 
 
 def _untuned(found: Analysis) -> str:
@@ -156,15 +156,11 @@ def _largest(found: Analysis) -> str:
     return f"; most noise arises {PARTS[part]}, a spread of {percent(budget.spread(part))} %, and {CURES[part]}"
 
 
-def _doubt(found: Analysis, again: Effect | None) -> str:
-    """Say when the machine itself is not quiet: A/A differs, or others were busy."""
+def _doubt(again: Effect | None) -> str:
+    """Say when the machine itself is not quiet: A/A differs."""
     if again is not None and again.verdict == "yes":
         return f"; but measured twice alone it takes {_times(again)} too: this machine changes by itself"
-    alone = [seen.record for seen in found.layout.seen if seen.phase in QUIET and seen.record.status == "ok"]
-    disturbed = sum(bool(record.disturbed) for record in alone)
-    if 2 * disturbed <= len(alone):
-        return ""
-    return f"; others disturbed {disturbed} of {len(alone)} trials alone, and `--strangers wait` waits for them"
+    return ""
 
 
 def _listed(words: list[str]) -> str:

@@ -120,7 +120,7 @@ def headline(options: MatrixOptions, matrix: Matrix) -> str:
         _unknown(options, medians),
     ]
     sentence = "; ".join(part for part in parts if part)
-    return f"{sentence[:1].upper()}{sentence[1:]}.{_noise(medians)}{_disturbed(matrix)}"
+    return f"{sentence[:1].upper()}{sentence[1:]}.{_noise(medians)}"
 
 
 def _told(options: MatrixOptions, cells: list[Cell], outcome: Outcome, words: str) -> str:
@@ -164,15 +164,6 @@ def _noise(cells: list[Cell]) -> str:
     if beyond <= 1 + NOISY:
         return ""
     return f" Alone, the same measurement differs by up to {in_percent(beyond)} here: smaller effects cannot be seen."
-
-
-def _disturbed(matrix: Matrix) -> str:
-    """Say so where others disturbed most of the trials without an aggressor."""
-    quiet = [record for meeting, record in matrix.pairs if meeting.aggressor is None]
-    count = sum(bool(record.disturbed) for record in quiet)
-    if 2 * count <= len(quiet):
-        return ""
-    return f" Others disturbed {count} of {len(quiet)} trials alone; `--strangers wait` waits for them."
 
 
 def _unknown(options: MatrixOptions, cells: list[Cell]) -> str:

@@ -12,6 +12,7 @@ from assay.experiments.matrix.intensity import intensities
 from assay.experiments.matrix.meetings import samples_of
 from assay.experiments.matrix.words import label, ratio_text
 from assay.experiments.notes import notes_table
+from assay.experiments.quality import held_text
 from assay.experiments.times import AXES
 from assay.experiments.watched import watched_table
 
@@ -140,12 +141,11 @@ def placed(options: MatrixOptions, matrix: Matrix) -> Table:
 
 
 def _place(options: MatrixOptions, meeting: Meeting, evidence: Evidence) -> tuple[Shown, ...]:
-    held, asked = evidence.isolation_held, evidence.isolation_asked
     return (
         said(options, meeting),
         evidence.role,
         evidence.device,
-        held if held == asked else f"{held}, not {asked}",
+        held_text(evidence),
         " ".join(map(str, evidence.allowed_cores)),
         None if evidence.memory_nodes is None else " ".join(map(str, evidence.memory_nodes)),
         evidence.thread_limit,

@@ -9,6 +9,7 @@ import numpy as np
 from assay.core.page import Bar, Column, Page, Section, Strip, Strips, Table, Text, Timeline
 from assay.core.units import format_time, unit_of
 from assay.experiments.notes import notes_table
+from assay.experiments.quality import held_text
 from assay.experiments.run.findings import records_of, samples_by_process
 from assay.experiments.run.plan import blocks_of, role_names
 from assay.experiments.times import AXES, CLOCKS, TIMES, decisive
@@ -18,7 +19,7 @@ from assay.stats.intervals import median_interval
 
 if TYPE_CHECKING:
     from assay.core.page import Cell, Element, Tone
-    from assay.core.results import Estimate, Evidence, Finding, Findings
+    from assay.core.results import Estimate, Finding, Findings
     from assay.experiments.run.plan import RunOptions
     from assay.machine.model import Machine
     from assay.stats.summary import Samples
@@ -229,7 +230,7 @@ def _evidence(records: Records) -> Table:
                 record.block,
                 e.role if e.rank == 0 else f"{e.role} rank {e.rank}",
                 e.restart + 1,
-                _held(e),
+                held_text(e),
                 " ".join(map(str, e.allowed_cores)),
                 e.thread_limit,
                 e.involuntary_switches,
@@ -245,11 +246,6 @@ def _evidence(records: Records) -> Table:
         rows=tuple(rows),
         note="Switches: how often the kernel took the core away from the worker.",
     )
-
-
-def _held(evidence: Evidence) -> str:
-    held, asked = evidence.isolation_held, evidence.isolation_asked
-    return held if held == asked else f"{held}, not {asked}"
 
 
 def _labels(options: RunOptions) -> dict[str, str]:

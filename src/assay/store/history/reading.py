@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from assay.core.durable import read_lines
 from assay.core.errors import BadInput
-from assay.core.results import Origin, Scope, Status
+from assay.core.results import Interference, Origin, Scope, Status
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Entry(Value):
     block: str
     attempt: int
     estimates: tuple[Said, ...] = ()
-    disturbed: tuple[str, ...] = ()
+    disturbed: tuple[Interference, ...] = ()
     status: Status
     reason: str | None = None
     origin: Origin = "real"
