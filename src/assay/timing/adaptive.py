@@ -134,6 +134,9 @@ def collect(
             collected.batches.append(batch)
             taken.append(batch.quantities[instrument.primary])
             have += len(taken[-1])
+            if look == due[0] and instrument.replan():  # those before were put together otherwise
+                collected.batches.clear()
+                taken, have = [], 0
             if between is not None:
                 between()
             if time.perf_counter() > deadline and have < look.n:

@@ -125,7 +125,9 @@ def plan_batches(
         calls = [1] * len(groups)
     else:
         own_ns = [each * math.ceil(shortest_ns / each) for each in groups]
-        common_ns = max(shortest_ns, min(LONGEST_COMMON_SAMPLE_NS, max(own_ns))) if len(set(groups)) > 1 else shortest_ns
+        common_ns = (
+            max(shortest_ns, min(LONGEST_COMMON_SAMPLE_NS, max(own_ns))) if len(set(groups)) > 1 else shortest_ns
+        )
         calls = [max(1, math.ceil(common_ns / each)) for each in groups]
     longest_ns = max(each * duration for each, duration in zip(calls, call_ns, strict=True))
     samples = max(1, min(most_samples, int(batch_ns / longest_ns)))

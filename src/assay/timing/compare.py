@@ -28,6 +28,7 @@ from assay.timing.turns import (
     common_quantity,
     instrument_for,
     round_seconds,
+    share_plans,
     warm_all,
 )
 from assay.timing.values import Compared, Comparison
@@ -154,7 +155,11 @@ class Raced:
 def _take_turns(contest: Contest, seed: int, watch: ClockWatch) -> Raced:
     """Take rounds until each function is decided against the first at a planned look, or the budget is spent."""
     instruments, budget_s = contest.instruments, contest.chosen.budget_s
-    last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_seconds(instruments, budget_s), 1e-9))))
+    round_s = round_seconds(instruments, budget_s)
+    if any([each.replan() for each in instruments]):
+        share_plans(instruments)
+        round_s = round_seconds(instruments, budget_s)
+    last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_s, 1e-9))))
     due = planned(FIRST_ROUNDS, last)
     deadline = time.perf_counter() + budget_s
     turns = tuple(Turn() for _ in instruments)

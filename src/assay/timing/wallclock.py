@@ -27,8 +27,8 @@ MOST_PER_BATCH = 16
 TIGHT_NS = 1_000
 """Calls shorter than this are timed mostly by what the loop around them costs."""
 
-MOST_PROBES = 4
-"""A probe that samples contradict is repeated, until there were so many."""
+MOST_PROBES, FEWEST_SAMPLES = 4, 3
+"""A probe is repeated where the median of the last samples, at least so many, contradicts it; so often at most."""
 
 
 def _nothing() -> None:
@@ -67,7 +67,6 @@ class WallClock:
     def _probe(self) -> None:
         """Find out how long a call takes, and plan batches by it."""
         self._probes += 1
-        self._sample_ns.clear()
         self.shortest_ns = least_ns(
             self._call,
             finish=self._finish,
@@ -79,13 +78,13 @@ class WallClock:
 
     def use(self, batching: Batching, floor_ns: float) -> None:
         """Put calls together like this from now on; ``floor_ns`` is what the loop costs each."""
+        self._sample_ns.clear()
         self.batching = batching
         self.calls_per_sample = batching.calls_per_sample
         self.floor_ns = floor_ns
 
     def take(self) -> Batch:
         """Take a few samples, one after another."""
-        self._sample_ns.clear()
         taken = [self.sample_us() for _ in range(self.batching.samples_per_batch)]
         return Batch({"call_us": np.array(taken, dtype=np.float64)})
 
@@ -102,8 +101,8 @@ class WallClock:
         return max(0.0, took_ns / self.calls_per_sample - self.floor_ns) / 1000
 
     def replan(self) -> bool:
-        """Repeat the probe where the last batch contradicts it; return whether calls are put together otherwise now."""
-        if self.alone or not self._sample_ns or self._probes >= MOST_PROBES:
+        """Repeat the probe where the last samples contradict it; return whether calls are put together otherwise now."""
+        if self.alone or len(self._sample_ns) < FEWEST_SAMPLES or self._probes >= MOST_PROBES:
             return False
         typical_ns = float(np.median(self._sample_ns))
         planned_ns = self.shortest_ns * self.calls_per_sample
