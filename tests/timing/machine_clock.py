@@ -1,4 +1,4 @@
-"""A machine that only keeps time: its clock passes where something is called, is read, or where a neighbour is let in."""
+"""A machine that only keeps time: its clock passes where something is called or read, or a neighbour is let in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class VirtualMachine:
-    """Its clock costs ``read_ns`` to read; a neighbour takes the core every so often, for so long, where there is one."""
+    """Its clock costs ``read_ns`` to read; a neighbour, where there is one, takes the core every so often for a while."""
 
     now_ns: int = 1_000_000_000
     read_ns: int = 40
@@ -28,7 +28,7 @@ class VirtualMachine:
     due_ns: float = field(default=math.inf, init=False)
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)  # noqa: S311 - a neighbour is no secret
+        self._chance = random.Random(self.seed)
         self._next_visit()
 
     def _next_visit(self) -> None:
@@ -57,7 +57,7 @@ class VirtualMachine:
     ) -> Callable[[], None]:
         """Return a function that takes so long; the calls numbered in ``slow``, from 1, take that much longer."""
         count = 0
-        chance = random.Random(seed)  # noqa: S311 - nor is this
+        chance = random.Random(seed)
 
         def function() -> None:
             nonlocal count

@@ -59,7 +59,7 @@ class Collected:
 def warm_up(instrument: Instrument, budget_s: float) -> WarmUp:
     """Take batches until two or three in a row agree, for about a fifth of the budget at most.
 
-    Where they contradict the number of calls that was planned for a sample, it is planned anew before any of them counts.
+    Where they contradict the number of calls planned for a sample, it is planned anew before any of them counts.
     Where the device counts cycles they must agree in cycles: its clock may go on moving, which is no warm-up.
     """
     start = time.perf_counter()

@@ -1,8 +1,8 @@
 """How many calls make a sample: from a probe that no single slow call can spoil, the same for calls that take turns.
 
-A sample has to last long against reading the clock, so short calls are put together. How many were put together shows in
-the result: reading the clock costs a sample of 9 calls a ninth a call, and where times are skewed the median of single
-calls lies below that of means of nine. So calls that take turns are planned together (``plan_batches``):
+A sample has to last long against reading the clock, so short calls are put together. How many were put together shows
+in the result: reading the clock costs a sample of 9 calls a ninth a call, and where times are skewed the median of
+single calls lies below that of means of nine. So calls that take turns are planned together (``plan_batches``):
 
     durations   0.40  0.43 0.71 µs            55  61 µs
     groups      └─── alike: gaps < 2× ───┘    └──────┘      the same number of calls within a group
@@ -89,7 +89,7 @@ def _shortest(one_try: Callable[[int], int], together: int, tries: int, enough_n
 
 
 def alike(durations: Sequence[float]) -> list[float]:
-    """Return for each duration the shortest of its group: neighbours that differ by less than ``ALIKE`` belong together.
+    """Return for each duration the shortest of its group: neighbours that differ by less than ``ALIKE`` are one.
 
     Two that are about the same always come out the same, so that whatever is planned by it is the same for both.
     """

@@ -156,7 +156,8 @@ def _take_turns(contest: Contest, seed: int, watch: ClockWatch) -> Raced:
     """Take rounds until each function is decided against the first at a planned look, or the budget is spent."""
     instruments, budget_s = contest.instruments, contest.chosen.budget_s
     round_s = round_seconds(instruments, budget_s)
-    if any([each.replan() for each in instruments]):
+    changed = [each.replan() for each in instruments]
+    if any(changed):
         share_plans(instruments)
         round_s = round_seconds(instruments, budget_s)
     last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_s, 1e-9))))

@@ -38,7 +38,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """What the first calls showed: whether all gave the same kind of result, how long the shortest took, what to say."""
+    """What the first calls showed: whether all gave the same kind of result, the time of the shortest, what to say."""
 
     steady: bool
     least_us: float

@@ -152,7 +152,7 @@ class Order:
 
 
 def round_seconds(instruments: Iterable[Instrument], budget_s: float) -> float:
-    """Return how long a round takes at the least, from a few that do not count: one, where it is a good share of all."""
+    """Return how long a round takes at the least, from a few that do not count; from one where that takes long."""
     all_of_them = list(instruments)
     took_s: list[float] = []
     while not took_s or (len(took_s) < TRIED_ROUNDS and sum(took_s) < TRIED_SHARE * budget_s):

@@ -101,7 +101,7 @@ class WallClock:
         return max(0.0, took_ns / self.calls_per_sample - self.floor_ns) / 1000
 
     def replan(self) -> bool:
-        """Repeat the probe where the last samples contradict it; return whether calls are put together otherwise now."""
+        """Repeat the probe where the last samples contradict it; return whether calls are put together anew."""
         if self.alone or len(self._sample_ns) < FEWEST_SAMPLES or self._probes >= MOST_PROBES:
             return False
         typical_ns = float(np.median(self._sample_ns))
