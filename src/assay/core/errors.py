@@ -4,6 +4,7 @@
     ├── BadInput        2   what the user asked for makes no sense
     ├── MachineCannot   3   this machine or account cannot do it
     ├── TrialFailed     4   a worker could not measure; the rest goes on
+    │   └── WrongResult 4   what it would have measured is wrong
     ├── Stopped         4   a signal or a budget ended the run; what was measured is kept
     └── GateSaysNo      1   a gate was asked and its answer is no
 
@@ -46,6 +47,10 @@ class TrialFailed(AssayError):
     """A worker could not measure its role; the others go on."""
 
     exit_code = 4
+
+
+class WrongResult(TrialFailed):
+    """What was to be timed does not compute what it should: no time of it is published."""
 
 
 class Stopped(AssayError):
