@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class VirtualMachine:
-    """Its clock costs ``read_ns`` to read; a neighbour, where there is one, takes the core every so often for a while."""
+    """Its clock costs ``read_ns`` to read; a neighbour, if there is one, takes the core every so often for a while."""
 
     now_ns: int = 1_000_000_000
     read_ns: int = 40

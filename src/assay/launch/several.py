@@ -141,7 +141,11 @@ def _one(wish: Wish, watcher: Watcher, start: Callable[[Wish], Once], outcome: O
             outcome.failures.append(Failure(wish.process, error, once.tail))
         except Stopped as error:
             done = len(outcome.answers)
-            rest = f"{done} of {wish.processes} processes were timed" if done else "nothing was measured"
+            rest = (
+                f"{done} of {wish.processes} processes were timed, and nothing is reported"
+                if done
+                else "nothing was measured"
+            )
             raise Stopped(f"{error}; {rest}.") from None
         finally:
             outcome.printed += once.printed

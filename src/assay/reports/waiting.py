@@ -24,7 +24,7 @@ _DOING = {
 
 
 class WaitingLine:
-    """Says what is being done; ``budget_s`` is how long timing takes at most, about, unless that is said as it begins."""
+    """Says what is being done; ``budget_s`` is how long timing takes at most, about, unless it says so itself."""
 
     def __init__(self, console: Console, budget_s: float = 0.0) -> None:
         self._console = console
