@@ -65,7 +65,8 @@ class Starts:
 
 def ask(processes: int) -> Wish:
     return Wish(
-        subjects=(Subject(workload="f.py:f", impl="function"),), device="cpu", cache=None, method="auto", precision=0.01, budget_s=10.0,
+        subjects=(Subject(workload="f.py:f", impl="function"),), device="cpu", cache=None, method="auto",
+        precision=0.01, budget_s=10.0,
         processes=processes, by=None, minimum_effect=0.01, limit_s=60.0, lock_mhz=None, seed=3,
     )  # fmt: skip
 
