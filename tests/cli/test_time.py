@@ -71,9 +71,23 @@ waits_for_itself.synchronize = lambda: sum(range(20000))
 
 def scaled(n=1):
     return sum(range(1000 * n))
+
+def started():
+    number = len(os.listdir("starts")) + 1 if os.path.isdir("starts") else 1
+    os.makedirs("starts", exist_ok=True)
+    open(f"starts/{number}", "w").close()
+    return number
+
+def dies_in_the_second_process():
+    global mine
+    if "mine" not in globals():
+        mine = started()
+    if mine == 2:
+        print("the last words")
+        os._exit(9)
 """
 
-QUICK = ("--budget", "0.3")
+QUICK = ("--budget", "0.3", "--processes", "2")
 
 
 @pytest.fixture(autouse=True)
@@ -87,11 +101,41 @@ def test_a_function_is_timed_with_its_interval_and_the_way_it_was_obtained(assay
     lines = ran.out.splitlines()
     assert lines[0] == "bad.py:fine on cpu, warm cache"
     assert re.match(r"No interference detected\.|\S+ Disturbed: ", lines[1])
-    assert lines[3].split() == ["time", "median", "±", "interval", "what", "it", "is"]
+    assert lines[3].split() == ["time", "typical", "±", "interval", "what", "it", "is"]
     assert re.match(r"call +[\d.]+ [µn]s ", lines[5])
     assert "wall: on a CPU a call returns when its work is done" in ran.out
     assert "\x1b" not in ran.out + ran.err
+    assert "over 2 fresh processes, whose medians are" in " ".join(ran.out.split())
+    assert "process 2 of 2: timing bad.py:fine, for 0.1 s at most …" in ran.err
+
+
+def test_a_quick_look_says_on_its_face_that_it_is_of_one_process(assay: Assay) -> None:
+    ran = assay("time", "bad.py:fine", "--budget", "0.3", "--processes", "1")
+    assert ran.code == 0, ran.err
+    assert "of this one process and this window" in " ".join(ran.out.split())
     assert "timing bad.py:fine, for 0.3 s at most …" in ran.err
+
+
+def test_by_default_five_fresh_processes_are_timed_and_each_is_in_the_json(assay: Assay, workplace: Path) -> None:
+    ran = assay("time", "more.py:dies_in_the_second_process", "--budget", "0.5", "--json")
+    assert ran.code == 4
+    assert len(list((workplace / "starts").iterdir())) == 5
+    assert (ran.data["scope"], ran.data["processes"]) == ("run", 4)
+    measurement = ran.data["measurement"]
+    assert measurement["call_us"]["scope"] == "run"
+    assert "4 processes" in measurement["call_us"]["method"]
+    assert [each["status"] for each in measurement["by_process"]] == ["ok", "failed", "ok", "ok", "ok"]
+    assert measurement["by_process"][0]["times"]["call_us"]["scope"] == "process"
+    assert "exit code 9" in measurement["by_process"][1]["reason"]
+    assert "  | the last words" in ran.err
+    assert ran.err.splitlines()[-1] == "assay: 1 of 5 processes failed; the times are those of the other 4."
+
+
+def test_one_process_has_its_own_scope_in_the_json(assay: Assay) -> None:
+    ran = assay("time", "bad.py:fine", "--budget", "0.3", "--processes", "1", "--json")
+    assert (ran.data["scope"], ran.data["processes"]) == ("process", 1)
+    assert ran.data["measurement"]["call_us"]["scope"] == "process"
+    assert ran.data["measurement"]["by_process"] == []
 
 
 def test_the_result_as_json_is_all_there_is_on_stdout(assay: Assay) -> None:
@@ -107,13 +151,16 @@ def test_the_result_as_json_is_all_there_is_on_stdout(assay: Assay) -> None:
 
 
 def test_two_functions_are_compared_with_the_first_as_the_baseline(assay: Assay) -> None:
-    ran = assay("time", "bad.py:fine", "more.py:double", "--budget", "3", "--json")
+    ran = assay("time", "bad.py:fine", "more.py:double", "--budget", "3", "--processes", "3", "--json")
     assert ran.code == 0, ran.err
     assert ran.data["measurement"] is None
     comparison = ran.data["comparison"]
     assert comparison["first"] == "bad.py:fine"
     assert comparison["others"][0]["verdict"] == "slower"
-    shown = assay("time", "more.py:double", "bad.py:fine", "--budget", "3")
+    assert comparison["processes"] == 3
+    assert [set(each["ratios"]) for each in comparison["by_process"]] == [{"more.py:double"}] * 3
+    assert comparison["first_us"]["scope"] == "run"
+    shown = assay("time", "more.py:double", "bad.py:fine", "--budget", "3", "--processes", "3")
     assert re.search(r"✓ bad.py:fine .* faster", shown.out)
 
 
@@ -253,7 +300,7 @@ def test_on_a_terminal_there_is_a_line_of_progress_that_goes_away_and_colour(wor
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm-256color", "COLUMNS": "90"}
-        words = ("-m", "assay", "time", "bad.py:tiny", "bad.py:fine", "--budget", "2")
+        words = ("-m", "assay", "time", "bad.py:tiny", "bad.py:fine", "--budget", "2", "--processes", "2")
         os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - on a terminal of its own
     shown = b""
     while select.select([terminal], [], [], 60)[0]:
@@ -265,7 +312,7 @@ def test_on_a_terminal_there_is_a_line_of_progress_that_goes_away_and_colour(wor
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     text = shown.decode()
-    assert "timing bad.py:tiny and bad.py:fine …" in text
+    assert "process 2 of 2: timing bad.py:tiny and bad.py:fine …" in text
     assert "\r\x1b[2K\x1b[1m2 functions in turns on cpu" in text
     assert "\x1b[31m✗ bad.py:fine" in text
 
@@ -280,6 +327,7 @@ CASES = [
     (["time", "bad.py:fine", "--device", "tpu"], 2, "--device is cpu, cuda or cuda:N, not 'tpu'"),
     (["time", "bad.py:fine", "--precision", "0"], 2, "out of range"),
     (["time", "bad.py:fine", "--budget", "0"], 2, "longer than zero"),
+    (["time", "bad.py:fine", "--processes", "0"], 2, "--processes"),
     (["time", "bad.py:fine", "--limit", "soon"], 2, "'soon' is not a duration"),
     (["time", "bad.py:fine", "--method", "guess"], 2, "'guess' is not one of"),
     (["time", "bad.py:fine", "--cache", "hot"], 2, "'hot' is not one of"),

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from assay.core.results import Estimate
 from assay.reports.timed import print_comparison, print_measurement
-from assay.timing.values import Clock, Compared, Comparison, Measurement
+from assay.timing.values import Clock, Compared, Comparison, Measurement, ProcessTimes
 
 
 def us(value: float, half: float | None = 0.004) -> Estimate:
@@ -91,6 +91,21 @@ def test_how_it_was_measured_stands_below() -> None:
         "2 kernels, copies and fills", "good to ±300.0 ns", "1800 MHz (1500 to 1980), 26,900 cycles", "power cap",
     ):  # fmt: skip
         assert squeezed(words) in text
+
+
+def test_an_interval_of_one_process_says_so_on_its_face() -> None:
+    for what in (MEASURED, COMPARED):
+        assert squeezed("interval of this one process and this window") in squeezed(printed(what))
+
+
+def test_an_interval_over_processes_says_over_how_many_and_how_far_they_lie_apart() -> None:
+    each = tuple(ProcessTimes(process=n, times={"busy_us": us(v), "old": us(v)}) for n, v in enumerate((10.0, 14.0), 1))
+    several = {"processes": 2, "by_process": (*each, ProcessTimes(process=3, status="failed", reason="it died"))}
+    measured = squeezed(printed(MEASURED.model_copy(update={**several, "stopped": "all processes"})))
+    assert squeezed("over 2 fresh processes, whose medians are 10.00 µs to 14.00 µs") in measured
+    assert squeezed("±1 % not reached, ±0.4 % over the processes") in measured
+    compared = squeezed(printed(COMPARED.model_copy(update=several)))
+    assert squeezed("over 2 fresh processes, whose medians of old are 10.00 µs to 14.00 µs") in compared
 
 
 def test_every_verdict_has_its_mark() -> None:

@@ -38,6 +38,19 @@ def test_on_a_terminal_one_line_is_renewed_and_taken_away() -> None:
     assert text.endswith("\r\x1b[2K")
 
 
+def test_of_several_processes_it_says_which_and_for_how_long() -> None:
+    buffer = io.StringIO()
+    line = WaitingLine(Console(file=buffer, width=60))
+    for number in (1, 2):
+        line.process(number, 2)
+        line.begins(LOADING)
+        line.begins(TIMING.model_copy(update={"budget_s": 2.0}))
+    assert buffer.getvalue() == (
+        "process 1 of 2: loading f …\nprocess 1 of 2: timing f and g, for 2.0 s at most …\n"
+        "process 2 of 2: loading f …\nprocess 2 of 2: timing f and g, for 2.0 s at most …\n"
+    )
+
+
 def test_a_log_that_cannot_be_written_does_not_end_the_measurement() -> None:
     class Full(io.StringIO):
         refused = 0

@@ -12,6 +12,7 @@ from assay.timing import adaptive, clocks, compare, measure, pick, turns
 from assay.timing.company import Company
 from assay.timing.instrument import Batch, Samples
 from assay.timing.rig import Rigged
+from assay.timing.subject import FirstCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,9 @@ class Known:
         mhz = self.mhz(self.batches)
         return Batch({self.primary: values, "cycles": values * mhz}, mhz)
 
+    def replan(self) -> bool:
+        return False
+
     def close(self) -> None:
         self.closed = True
 
@@ -93,7 +97,10 @@ class KnownRig:
     notes: tuple[str, ...] = ()
     set_ups: list[str] = field(default_factory=list)
 
-    def set_up(self, bound: Bound, options: Options) -> Rigged:
+    def first_calls(self, bound: Bound, options: Options) -> FirstCalls:
+        return FirstCalls(steady=True, least_us=1.0)
+
+    def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
         self.set_ups.append(bound.name)
         instrument = self.instruments[bound.name]
         return Rigged(bound, instrument, self.decisive, self.device, "it is known", notes=self.notes)

@@ -31,6 +31,9 @@ class Tape:
         self._taken += 1
         return Batch({"span_us": np.array([1.0, 2.0, 9.0]) * self._taken, "cycles": np.array([5.0])}, mhz=1500.0)
 
+    def replan(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from assay.worker.once import distinct
+from assay.worker.once import distinct, turned
 from assay.worker.wish import Begins, Unfulfilled, read_answer
 
 
@@ -36,6 +36,11 @@ def test_names_differ_even_where_labels_do_not(labels: list[str]) -> None:
     names = distinct(labels)
     assert len(set(names)) == len(labels)
     assert all(name.startswith(label) for name, label in zip(names, labels, strict=True))
+
+
+def test_subjects_are_loaded_in_another_order_in_each_process() -> None:
+    assert [turned(3, process) for process in (1, 2, 3, 4)] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+    assert turned(1, 7) == [0]
 
 
 def test_the_first_of_a_name_keeps_it() -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.params import Duration, Fraction, verb
-from assay.core.errors import BadInput, StopRequested, TrialFailed
+from assay.core.errors import BadInput, TrialFailed
 
 if TYPE_CHECKING:
     from assay.core.plan import Subject
     from assay.core.results import Disturbance
+    from assay.launch.several import Failure, Outcome
     from assay.machine.strangers import Snapshot
     from assay.worker.wish import Timed, Wish
 
@@ -33,7 +34,8 @@ TAIL_LINES = 10
     help="How calls on a GPU are timed.",
 )
 @click.option("--precision", type=Fraction(), help="Of one target: enough is ± so much.  [default: 1%]")
-@click.option("--budget", type=Duration(), default="10", show_default=True, help="Seconds at most, about.")
+@click.option("--processes", type=click.IntRange(1), default=5, show_default=True, help="Fresh ones; 1: a quick look.")
+@click.option("--budget", type=Duration(), help="Seconds of all processes, about.  [default: 30 on a GPU, else 10]")
 @click.option("--by", type=click.Choice(["busy", "span", "call"]), help="Of several targets: the time that decides.")
 @click.option("--min-effect", type=Fraction(), help="Of several: what differs by less is the same.  [default: 1%]")
 @click.option("--limit", type=Duration(), default="60", show_default=True, help="Seconds that a single call may take.")
@@ -44,18 +46,24 @@ def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Time a function or a workload; given several, find out which is faster than the first.
 
     A TARGET is file.py:function, package.module:function, or a workload such as softmax or softmax@numpy.
+    Each of several fresh processes is a sample: the interval is where the next start is to be expected on average.
 
     \b
     assay time path/to/file.py:function
     assay time old.py:work new.py:work
     assay time softmax --device cpu --param rows=4096
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
-    timed, printed, seen = carry_out(build(targets, given))
-    show(timed, seen, as_json=as_json)
-    if printed:
-        said = f"it printed {printed:,} bytes while it was timed: they are not shown, and printing is part of its time"
+    outcome, disturbance = carry_out(build(targets, given))
+    show(outcome.timed(), disturbance, as_json=as_json)
+    if outcome.printed:
+        size = f"{outcome.printed:,} bytes"
+        said = f"it printed {size} while it was timed: they are not shown, and printing is part of its time"
         click.echo(f"note: {said}", err=True)
-    return 0
+    if not outcome.failures:
+        return 0
+    failed = f"{len(outcome.failures)} of {outcome.planned} processes failed"
+    click.echo(f"assay: {failed}; the times are those of the other {len(outcome.answers)}.", err=True)
+    return TrialFailed.exit_code
 
 
 def build(targets: tuple[str, ...], given: dict[str, Any]) -> Wish:
@@ -78,6 +86,7 @@ def build(targets: tuple[str, ...], given: dict[str, Any]) -> Wish:
         method=given["method"],
         precision=given["precision"] or PRECISION,
         budget_s=given["budget"],
+        processes=given["processes"],
         by=given["by"],
         minimum_effect=given["min_effect"] or 0.01,
         limit_s=given["limit"],
@@ -112,32 +121,31 @@ def device_for_workloads() -> str:
     return "cuda" if find_spec("torch") is not None and nvidia.look().gpus else "cpu"
 
 
-def carry_out(wish: Wish) -> tuple[Timed, int, Disturbance]:
-    """Have a wish fulfilled in a process of its own.
-
-    Return what came out, how many bytes were printed by it, and what others did meanwhile.
-    """
+def carry_out(wish: Wish) -> tuple[Outcome, Disturbance]:
+    """Have a wish fulfilled in processes of its own; return what came out of each, and what others did during them."""
     from assay.cli import show as screen
     from assay.core.guardian import Guardian
     from assay.core.stopping import stop_on_signals
-    from assay.launch.once import Once
+    from assay.launch.several import time_in_processes
     from assay.machine import nvidia
     from assay.machine.strangers import snapshot
     from assay.reports.waiting import WaitingLine
 
     vendor = nvidia if nvidia.look().gpus else None
     before = snapshot(vendor=vendor)
-    line = WaitingLine(screen.console(stderr=True), wish.budget_s)
-    with stop_on_signals(), Guardian(), Once(wish) as once:
+    line = WaitingLine(screen.console(stderr=True))
+
+    def on_failure(failure: Failure) -> None:
+        line.close()
+        if isinstance(failure.error, TrialFailed):
+            print_tail(failure.tail)
+        if failure.process > 1:
+            click.echo(f"process {failure.process} of {wish.processes} failed: {failure.error}", err=True)
+
+    with stop_on_signals(), Guardian():
         try:
-            timed = once.wait(line)
-            return timed, once.printed, during(timed, before, snapshot(vendor=vendor))
-        except TrialFailed:
-            line.close()
-            print_tail(once.tail)
-            raise
-        except StopRequested as error:
-            raise StopRequested(f"{error}; nothing was measured.") from None
+            outcome = time_in_processes(wish, line, on_failure=on_failure)
+            return outcome, during(outcome.answers[0][1], before, snapshot(vendor=vendor))
         finally:
             line.close()
 
@@ -181,8 +189,15 @@ def show(timed: Timed, seen: Disturbance, *, as_json: bool) -> None:
     from assay.reports.timed import print_comparison, print_measurement
 
     if as_json:
-        result = timed.model_dump(mode="json", exclude={"kind"})
-        told = {"schema": SCHEMA_VERSION, **result, "disturbance": seen.as_json()}
+        found = timed.measurement or timed.comparison
+        processes = found.processes if found is not None else 1
+        told = {
+            "schema": SCHEMA_VERSION,
+            "scope": "run" if processes > 1 else "process",
+            "processes": processes,
+            **timed.model_dump(mode="json", exclude={"kind", "budget_s"}),
+            "disturbance": seen.as_json(),
+        }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
     quality = process_line(seen.complaints)

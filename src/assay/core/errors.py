@@ -4,6 +4,7 @@
     ├── BadInput        2   what the user asked for makes no sense
     ├── MachineCannot   3   this machine or account cannot do it
     ├── TrialFailed     4   a worker could not measure; the rest goes on
+    │   └── WrongResult 4   what it would have measured is wrong
     ├── EndedEarly      4   the run could not go on to its end; what was measured is kept
     │   └── BudgetEnded 4   the time or the money for it ran out
     └── GateSaysNo      1   a gate was asked and its answer is no
@@ -50,6 +51,10 @@ class TrialFailed(AssayError):
     """A worker could not measure its role; the others go on."""
 
     exit_code = EXIT_STOPPED
+
+
+class WrongResult(TrialFailed):
+    """What was to be timed does not compute what it should: no time of it is published."""
 
 
 class EndedEarly(AssayError):

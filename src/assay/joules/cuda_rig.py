@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from assay.core.errors import TrialFailed
@@ -46,6 +47,8 @@ MOST_QUEUED = 64
 HOST_BOUND = 0.03
 """Where calls launched one by one take so much longer than queued, as a share, the GPU waits for the host."""
 QUEUED_CALLS, QUEUED_TAKES = 16, 3
+REPLAYS = 3
+"""A slow one must not decide how many calls make a graph."""
 LOAD_SIDE = 4096
 
 
@@ -103,12 +106,12 @@ class CallKeepers:
     def best(self) -> CudaKeeper:
         """Return a graph of many calls where the function can be captured, a queue of them, or calls one by one."""
         bench, call = self.bench, self.bound.call
-        first = first_calls(self.bound, lambda: bench.finish(self.limit_s), self.limit_s)
+        first = first_calls(self.bound, lambda: bench.finish(self.limit_s), self.limit_s, at_least=2)
         allows = find_out(bench, call, None, steady=first.steady, limit_s=self.limit_s)
         notes = (*first.notes, *_said(allows))
         if allows.waits or allows.operations == 0:
-            return self._one_by_one(max(first.last_us / 1e6, 1e-7), notes)
-        graph = self._graph(first.last_us / 1e6, notes) if allows.captures else None
+            return self._one_by_one(max(first.least_us / 1e6, 1e-7), notes)
+        graph = self._graph(first.least_us / 1e6, notes) if allows.captures else None
         return graph or self._queue(notes)
 
     def _one_by_one(self, call_s: float, notes: tuple[str, ...]) -> CudaKeeper:
@@ -180,15 +183,16 @@ def _repeated(call: Call, times: int) -> Call:
 
 
 def _replayed_s(bench: Bench, graph: Any, limit_s: float) -> float:
-    """Return how long a replay takes on the GPU, in s."""
+    """Return how long a replay takes on the GPU at the least, in s."""
+    marks = [bench.torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
     with bench.torch.cuda.stream(bench.stream):
         graph.replay()
-        first, last = (bench.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record(bench.stream)
-        graph.replay()
-        last.record(bench.stream)
+        marks[0].record(bench.stream)
+        for mark in marks[1:]:
+            graph.replay()
+            mark.record(bench.stream)
     bench.wait(limit_s)
-    return float(first.elapsed_time(last)) / 1e3
+    return min(float(begin.elapsed_time(end)) for begin, end in pairwise(marks)) / 1e3
 
 
 def _gap_s(bench: Bench, call: Call, launched_s: float, limit_s: float) -> float | None:
@@ -203,14 +207,17 @@ def _gap_s(bench: Bench, call: Call, launched_s: float, limit_s: float) -> float
 
 
 def _launched_s(bench: Bench, clock: Clock, call: Call, limit_s: float) -> float:
-    """Return how long a call takes when many are launched one after another, in s."""
-    bench.wait(limit_s)
-    begin_ns = clock.now_ns()
-    with bench.torch.cuda.stream(bench.stream):
-        for _ in range(QUEUED_CALLS):
-            call()
-    bench.wait(limit_s)
-    return (clock.now_ns() - begin_ns) / 1e9 / QUEUED_CALLS
+    """Return how long a call takes when many are launched one after another, in s: the least of a few such goes."""
+    took_ns = []
+    for _ in range(QUEUED_TAKES):
+        bench.wait(limit_s)
+        begin_ns = clock.now_ns()
+        with bench.torch.cuda.stream(bench.stream):
+            for _ in range(QUEUED_CALLS):
+                call()
+        bench.wait(limit_s)
+        took_ns.append(clock.now_ns() - begin_ns)
+    return min(took_ns) / 1e9 / QUEUED_CALLS
 
 
 def matmuls(bench: Bench, clock: Clock, limit_s: float) -> CudaKeeper:

@@ -101,7 +101,7 @@ class CpuRig:
     def keeper(self, bound: Bound, options: Options) -> Keeper:
         """Make the first calls, and return a loop over them."""
         first = first_calls(bound, _nothing, options.limit_s)
-        return CpuKeeper(bound.call, self.clock, first.last_us / 1e6, first.notes)
+        return CpuKeeper(bound.call, self.clock, first.least_us / 1e6, first.notes)
 
     def sampling(self) -> Sampling:
         """Return a poller of the counters."""

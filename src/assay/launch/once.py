@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from assay.core import leases
-from assay.core.errors import BadInput, MachineCannot, TrialFailed
+from assay.core.errors import BadInput, MachineCannot, TrialFailed, WrongResult
 from assay.core.lifeline import descendants
 from assay.core.processes import marks
 from assay.launch.fate import describe_end, oom_kills
@@ -31,7 +31,12 @@ STARTING_S = 60.0
 END_WITHIN_S = 5.0
 TICK_S = 1.0
 TAIL_BYTES = 4000
-_ERRORS = {"BadInput": BadInput, "MachineCannot": MachineCannot, "TrialFailed": TrialFailed}
+_ERRORS = {
+    "BadInput": BadInput,
+    "MachineCannot": MachineCannot,
+    "WrongResult": WrongResult,
+    "TrialFailed": TrialFailed,
+}
 AnswerT = TypeVar("AnswerT", Timed, Followed)
 
 

@@ -12,6 +12,7 @@ from assay.reports.grid import Grid, print_grid
 from assay.reports.numbers import DASH
 from assay.reports.terminal import STYLES, spelled
 from assay.reports.wording import MARKS, one_line, visible
+from assay.timing.values import Measurement
 from assay.timing.wording import MEANING, clock_text, count_text, percent_text, precision_text, took_text
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from assay.core.page import Text, Tone
     from assay.core.results import Estimate
     from assay.reports.grid import Kind
-    from assay.timing.values import Compared, Comparison, Measurement
+    from assay.timing.values import Compared, Comparison
 
 _TONES: Mapping[str, Tone] = {"faster": "good", "slower": "bad", "same": "plain", "unsure": "unsure"}
 Facts = list[tuple[str, str]]
@@ -48,8 +49,10 @@ def _measurement(measurement: Measurement, console: Console, quality: Text | Non
             rows.append((quantity.removesuffix("_us"), *_told(estimate), meaning))
             styles.append("bold" if quantity == measurement.decisive else "")
     kinds: tuple[Kind, ...] = ("text", "number", "number", "number", "text")
-    _table(("time", "median", "±", "interval", "what it is"), kinds, rows, styles, console)
+    centre = "median" if measurement.processes == 1 else "typical"
+    _table(("time", centre, "±", "interval", "what it is"), kinds, rows, styles, console)
     facts = [
+        _interval_of(measurement),
         ("precision", _precision(measurement)),
         ("samples", f"{measurement.samples:,} in {took_text(measurement)}"),
         ("method", f"{measurement.method}: {measurement.why}"),
@@ -78,6 +81,7 @@ def _comparison(comparison: Comparison, console: Console, quality: Text | None) 
     _table(heads, kinds, rows, [STYLES[tone] for tone in tones], console, marks=marks)
     methods = sorted(set(comparison.methods.values()))
     facts = [
+        _interval_of(comparison),
         ("compared by", f"{quantity}, {MEANING[comparison.quantity]}; method {' and '.join(methods)}"),
         ("rounds", f"{comparison.pairs:,} in {took_text(comparison)}, {comparison.stopped}"),
         ("the same", f"what differs by less than {percent_text(comparison.minimum_effect)}"),
@@ -137,6 +141,17 @@ def _facts(facts: Facts, notes: tuple[str, ...], console: Console) -> None:
         grid.add_row(Words("note", style="yellow"), Words(visible(note)))
     console.print()
     console.print(grid)
+
+
+def _interval_of(found: Measurement | Comparison) -> tuple[str, str]:
+    """Return what the intervals are of: fresh starts, or this one process."""
+    if found.processes == 1:
+        return "interval", "of this one process and this window: a fresh start may differ by more (--processes 5)"
+    name = found.decisive if isinstance(found, Measurement) else found.first
+    values = [each.times[name].value for each in found.by_process if name in each.times]
+    low, high = format_time(min(values)), format_time(max(values))
+    of = "" if isinstance(found, Measurement) else f" of {found.first}"
+    return "interval", f"over {found.processes} fresh processes, whose medians{of} are {low} to {high}"
 
 
 def _precision(measurement: Measurement) -> str:

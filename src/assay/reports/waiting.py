@@ -24,18 +24,24 @@ _DOING = {
 
 
 class WaitingLine:
-    """Says what is being done; ``budget_s`` is how long the timing takes at most, about."""
+    """Says what is being done; ``budget_s`` is how long timing takes at most, about, unless it says so itself."""
 
-    def __init__(self, console: Console, budget_s: float) -> None:
+    def __init__(self, console: Console, budget_s: float = 0.0) -> None:
         self._console = console
         self._budget_s = budget_s
+        self._which = ""
         self._doing = ""
         self._since_s = time.monotonic()
         self._counts_down = False
 
+    def process(self, number: int, of: int) -> None:
+        """One of several processes begins."""
+        self._which = f"process {number} of {of}: " if of > 1 else ""
+
     def begins(self, begins: Begins) -> None:
         """Something else begins."""
-        self._doing = f"{_DOING[begins.phase]} {one_line(begins.name)}"
+        self._doing = f"{self._which}{_DOING[begins.phase]} {one_line(begins.name)}"
+        self._budget_s = self._budget_s if begins.budget_s is None else begins.budget_s
         self._since_s = time.monotonic()
         self._counts_down = begins.phase == "timing"
         if self._console.is_terminal:

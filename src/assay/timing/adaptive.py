@@ -34,7 +34,7 @@ TORN_LOOKS, TORN_SHARE = 4, 0.3
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How a warm-up went: whether the times settled, the batches it took, and what one batch costs."""
+    """How a warm-up went: whether the times settled, the batches it took, and what one batch costs at the least."""
 
     settled: bool
     batches: int
@@ -59,21 +59,24 @@ class Collected:
 def warm_up(instrument: Instrument, budget_s: float) -> WarmUp:
     """Take batches until two or three in a row agree, for about a fifth of the budget at most.
 
+    Where they contradict the number of calls planned for a sample, it is planned anew before any of them counts.
     Where the device counts cycles they must agree in cycles: its clock may go on moving, which is no warm-up.
     """
     start = time.perf_counter()
     batches: list[Batch] = []
-    took_s = 0.0
+    took_s: list[float] = []
     while True:
         begin = time.perf_counter()
         batches.append(instrument.take())
         now = time.perf_counter()
-        took_s = now - begin
+        took_s.append(now - begin)
         settled = _settled(batches, instrument.primary)
-        if settled or now - start + took_s > WARMUP_SHARE * budget_s:
-            break
+        if settled or now - start + took_s[-1] > WARMUP_SHARE * budget_s:
+            if not instrument.replan():
+                break
+            batches, took_s = [], []
     per_batch = len(batches[-1].quantities[instrument.primary])
-    return WarmUp(settled, len(batches), per_batch, took_s)
+    return WarmUp(settled, len(batches), per_batch, min(took_s))
 
 
 def _settled(batches: list[Batch], primary: str) -> bool:
@@ -131,6 +134,9 @@ def collect(
             collected.batches.append(batch)
             taken.append(batch.quantities[instrument.primary])
             have += len(taken[-1])
+            if look == due[0] and instrument.replan():  # those before were put together otherwise
+                collected.batches.clear()
+                taken, have = [], 0
             if between is not None:
                 between()
             if time.perf_counter() > deadline and have < look.n:

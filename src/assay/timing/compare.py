@@ -18,8 +18,8 @@ from assay.timing.adaptive import planned
 from assay.timing.clocks import ClockWatch, locked
 from assay.timing.company import Company
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, TIMES, can_tell, options
-from assay.timing.rig import rig
-from assay.timing.subject import bind, blamed
+from assay.timing.rig import rig, set_up_together
+from assay.timing.subject import bind
 from assay.timing.turns import (
     QUANTITIES,
     TINY_US,
@@ -28,6 +28,7 @@ from assay.timing.turns import (
     common_quantity,
     instrument_for,
     round_seconds,
+    share_plans,
     warm_all,
 )
 from assay.timing.values import Compared, Comparison
@@ -114,11 +115,7 @@ def compare(
     watch = ClockWatch(chosen.reader or on.reader())
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(watch, chosen.lock_mhz))
-        rigged = []
-        for each in bound:
-            with blamed(each.name):
-                rigged.append(on.set_up(each, chosen))
-            stack.callback(rigged[-1].close)
+        rigged = set_up_together(on, bound, chosen, stack)
         contest = Contest(tuple(rigged), QUANTITIES[by] if by else common_quantity(rigged), minimum_effect, chosen)
         stack.enter_context(quiet_collector())
         warm_all(contest.instruments, chosen.budget_s)
@@ -158,7 +155,12 @@ class Raced:
 def _take_turns(contest: Contest, seed: int, watch: ClockWatch) -> Raced:
     """Take rounds until each function is decided against the first at a planned look, or the budget is spent."""
     instruments, budget_s = contest.instruments, contest.chosen.budget_s
-    last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_seconds(instruments), 1e-9))))
+    round_s = round_seconds(instruments, budget_s)
+    changed = [each.replan() for each in instruments]
+    if any(changed):
+        share_plans(instruments)
+        round_s = round_seconds(instruments, budget_s)
+    last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_s, 1e-9))))
     due = planned(FIRST_ROUNDS, last)
     deadline = time.perf_counter() + budget_s
     turns = tuple(Turn() for _ in instruments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,23 @@ class Instrument(Protocol):
         """Take the next samples."""
         ...
 
+    def replan(self) -> bool:
+        """Put calls together anew where the last batch contradicts the plan; return whether anything changed."""
+        ...
+
     def close(self) -> None:
         """Give back what is held on the device."""
+        ...
+
+
+@runtime_checkable
+class Averaging(Protocol):
+    """An instrument that gives each call as a sample, or averages all of a batch where calls are short."""
+
+    typical_us: float
+
+    def average_by(self, typical_us: float) -> None:
+        """Decide it by how long a call takes."""
         ...
 
 

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from assay.timing.batching import alike, least_ns
 from assay.timing.stretch import Series
 from assay.timing.wall import MOST_SAMPLES
 
@@ -26,7 +27,6 @@ START_US = "start_us"
 SHORTEST_SAMPLE_NS = 2_000_000
 """The events around a sample leave the GPU idle for some 20 µs: a hundredth of this."""
 PROBED_NS = 4_000_000
-MOST_TOGETHER = 2**20
 
 
 class Lane(Protocol):
@@ -179,15 +179,20 @@ def calls_in_a_sample(
     call: Callable[[], object], finish: Callable[[], None], clock: Callable[[], int] = time.perf_counter_ns
 ) -> int:
     """Return how many calls make a sample that is not too short, having made a few; the first one does not count."""
-    call()
-    finish()
-    together = 1
-    while True:
-        begin = clock()
-        for _ in range(together):
-            call()
+    return calls_in_samples([(call, finish)], clock)[0]
+
+
+def calls_in_samples(
+    probed: Sequence[tuple[Callable[[], object], Callable[[], None]]],
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> list[int]:
+    """Return the same for calls that follow one another in turn, each with what waits for it.
+
+    Where they take about as long, as many of each make a sample; see ``batching``.
+    """
+    least = []
+    for call, finish in probed:
+        call()
         finish()
-        took = max(1, clock() - begin)
-        if took >= PROBED_NS or together >= MOST_TOGETHER:
-            return max(1, math.ceil(SHORTEST_SAMPLE_NS * together / took))
-        together *= 4
+        least.append(least_ns(call, finish=finish, enough_ns=PROBED_NS, clock=clock))
+    return [max(1, math.ceil(SHORTEST_SAMPLE_NS / each)) for each in alike(least)]

@@ -19,7 +19,7 @@ from assay.timing.adaptive import collect, interval, warm_up
 from assay.timing.clocks import ClockWatch, locked
 from assay.timing.company import Company
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, options
-from assay.timing.rig import rig
+from assay.timing.rig import rig, set_up
 from assay.timing.subject import bind, blamed
 from assay.timing.values import Measurement
 from assay.timing.wall import quiet_collector
@@ -95,7 +95,7 @@ def measure(
         watch = ClockWatch(chosen.reader or on.reader())
         stack.enter_context(locked(watch, chosen.lock_mhz))
         stack.enter_context(blamed(bound.name))
-        rigged = on.set_up(bound, chosen)
+        rigged = set_up(on, bound, chosen)
         stack.callback(rigged.close)
         stack.enter_context(quiet_collector())
         company = Company()

@@ -16,9 +16,9 @@ from assay.stats.best import Race
 from assay.stats.intervals import CONFIDENCE
 from assay.timing.clocks import ClockWatch, locked
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, SMALL_BATCH_US, can_tell, options
-from assay.timing.rig import rig
+from assay.timing.rig import batched_alike, rig
 from assay.timing.subject import bind, blamed
-from assay.timing.turns import QUANTITIES, TINY_US, Order, Turn, common_quantity, instrument_for
+from assay.timing.turns import QUANTITIES, TINY_US, Order, Turn, common_quantity, instrument_for, share_plans
 from assay.timing.values import Candidate, Pick
 from assay.timing.wall import quiet_collector
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from assay.timing.instrument import Call
     from assay.timing.options import ClockReader, Options, Time, Wanted
     from assay.timing.rig import Rig, Rigged
+    from assay.timing.subject import Bound, FirstCalls
     from assay.timing.values import Cache, Quantity, Stop
 
 TOLERANCE = 0.01
@@ -129,21 +130,30 @@ class LineUp:
 def _line_up(
     named: Mapping[str, Callable[[], object]], check: Callable[[object], object] | None, on: Rig, chosen: Options
 ) -> LineUp:
-    """Make the first calls of every candidate; who fails or is wrong stays out."""
+    """Make the first calls of every candidate; who fails or is wrong stays out, and the rest is batched alike."""
     lineup = LineUp()
+    bounds: list[Bound] = []
+    firsts: list[FirstCalls] = []
     for name, function in named.items():
         try:
             with blamed(name):
-                rigged = on.set_up(bind(function, name=name), chosen)
+                bound = bind(function, name=name)
+                first = on.first_calls(bound, chosen)
         except AssayError as error:
             lineup.out.append(Candidate(name=name, status="failed", reason=str(error)))
             continue
         wrong = _wrong(function, check, chosen.setup)
         if wrong is not None:
-            rigged.close()
             lineup.out.append(Candidate(name=name, status="wrong", reason=wrong))
-        else:
-            lineup.rigged.append(rigged)
+            continue
+        bounds.append(bound)
+        firsts.append(first)
+    for bound, first in zip(bounds, batched_alike(firsts), strict=True):
+        try:
+            with blamed(bound.name):
+                lineup.rigged.append(on.set_up(bound, chosen, first))
+        except AssayError as error:
+            lineup.out.append(Candidate(name=bound.name, status="failed", reason=str(error)))
     if not lineup.rigged:
         first = lineup.out[0]
         raise TrialFailed(f"None of {len(named)} candidates can be picked; the first, {first.name}: {first.reason}")
@@ -184,6 +194,7 @@ class Running:
         """
         deadline = time.perf_counter() + budget_s
         self._round()
+        share_plans(each for place, each in enumerate(self._instruments) if place not in self.failed)
         while True:
             self.race = self.race.after(self._round(self.turns))
             watch.look()
@@ -194,12 +205,14 @@ class Running:
                 return
 
     def _round(self, turns: Sequence[Turn] | None = None) -> dict[int, float]:
-        """Sample everybody still in the race once; who fails now is out."""
+        """Sample everybody still in the race once; who fails now is out. Without turns, plans may still change."""
         times: dict[int, float] = {}
         for place in self._order.next(self.race.contenders):
             instrument = self._instruments[place]
             try:
                 batch = instrument.take()
+                if turns is None:
+                    instrument.replan()
             except AssayError as error:
                 self.failed[place] = str(error)
                 times[place] = math.nan

@@ -5,14 +5,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from assay.core.errors import MachineCannot
-from assay.timing.subject import first_calls
+from assay.timing.batching import alike
+from assay.timing.subject import blamed, first_calls
 from assay.timing.wallclock import TIGHT_NS, WallClock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from assay.timing.instrument import Instrument
     from assay.timing.options import ClockReader, Options
     from assay.timing.subject import Bound, FirstCalls
@@ -62,8 +65,12 @@ class Rigged:
 class Rig(Protocol):
     """A device that calls are timed on."""
 
-    def set_up(self, bound: Bound, options: Options) -> Rigged:
-        """Make the first calls, find out what the function allows, and return its instruments."""
+    def first_calls(self, bound: Bound, options: Options) -> FirstCalls:
+        """Make the first calls, and see how long they take."""
+        ...
+
+    def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
+        """Find out what the function allows, and return its instruments; how it is batched goes by the first calls."""
         ...
 
     def reader(self) -> ClockReader | None:
@@ -74,9 +81,12 @@ class Rig(Protocol):
 class CpuRig:
     """The host: calls are timed by its clock."""
 
-    def set_up(self, bound: Bound, options: Options) -> Rigged:
-        """Make the first calls and return the wall clock for the function."""
-        first = first_calls(bound, _nothing, options.limit_s, options.setup)
+    def first_calls(self, bound: Bound, options: Options) -> FirstCalls:
+        """Make the first calls."""
+        return first_calls(bound, _nothing, options.limit_s, options.setup)
+
+    def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
+        """Return the wall clock for the function."""
         return wall_only(bound, options, first, why="on a CPU a call returns when its work is done")
 
     def reader(self) -> ClockReader | None:
@@ -117,15 +127,19 @@ class CudaRig:
         if self._bench.known is ASSUMED:
             calibrate(self._bench)
 
-    def set_up(self, bound: Bound, options: Options) -> Rigged:
-        """Make the first calls, find out what the function allows, and return its instruments."""
+    def first_calls(self, bound: Bound, options: Options) -> FirstCalls:
+        """Make the first calls, two at least: what they take decides how many make a batch."""
+        finish = partial(self._bench.finish, options.limit_s)
+        return first_calls(bound, finish, options.limit_s, options.setup, at_least=2)
+
+    def set_up(self, bound: Bound, options: Options, first: FirstCalls) -> Rigged:
+        """Find out what the function allows, and return its instruments."""
         from assay.timing.cuda import allows as found
         from assay.timing.cuda.stamped import GraphClock, QueueClock
         from assay.timing.cuda.trace import TraceClock
         from assay.timing.cuda.work import Work
 
         bench = self._bench
-        first = first_calls(bound, lambda: bench.finish(options.limit_s), options.limit_s, options.setup)
         allows = found.find_out(bench, bound.call, options.setup, steady=first.steady, limit_s=options.limit_s)
         method, why = found.choose(allows, options.method)
         if allows.operations == 0:
@@ -136,7 +150,7 @@ class CudaRig:
         work = Work(
             bound.call,
             options.cache,
-            calls=calls_in_a_batch(first.last_us, options.cache, options.batch_us),
+            calls=calls_in_a_batch(first.least_us, options.cache, options.batch_us),
             setup=options.setup,
             limit_s=options.limit_s,
             operations=None if allows.branches else allows.operations,
@@ -192,6 +206,31 @@ def _glance(uuid: str) -> ClockReader | None:
 def rig(options: Options) -> Rig:
     """Return the rig of a device."""
     return CudaRig(options.index) if options.on_gpu else CpuRig()
+
+
+def set_up(on: Rig, bound: Bound, options: Options) -> Rigged:
+    """Make the first calls of a function that is timed by itself, and return its instruments."""
+    return on.set_up(bound, options, on.first_calls(bound, options))
+
+
+def batched_alike(firsts: Sequence[FirstCalls]) -> list[FirstCalls]:
+    """Return what the first calls showed; those that took about as long now say the same, so that their batches are."""
+    least_us = alike([each.least_us for each in firsts])
+    return [replace(each, least_us=us) for each, us in zip(firsts, least_us, strict=True)]
+
+
+def set_up_together(on: Rig, bounds: Sequence[Bound], options: Options, stack: contextlib.ExitStack) -> list[Rigged]:
+    """Return the instruments of functions that take turns, batched alike; leaving the stack closes them."""
+    firsts = []
+    for bound in bounds:
+        with blamed(bound.name):
+            firsts.append(on.first_calls(bound, options))
+    rigged = []
+    for bound, first in zip(bounds, batched_alike(firsts), strict=True):
+        with blamed(bound.name):
+            rigged.append(on.set_up(bound, options, first))
+        stack.callback(rigged[-1].close)
+    return rigged
 
 
 def _nothing() -> None:

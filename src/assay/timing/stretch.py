@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from assay.timing.options import ClockReader
     from assay.timing.rig import Rigged
 
+TIMED_ROUNDS = 3
+"""The shortest of so many rounds says how many there may be: the first one may have been slow."""
+
 FIRST_LOOK = 64
 """Samples before the first look: enough to see drift, bursts and levels in what is kept."""
 
@@ -67,9 +70,9 @@ class _Sampled:
         if self._rigged.wall is not None:
             self._calls_us.append(self._rigged.wall.sample_us())
 
-    def plan(self, rounds: int) -> None:
-        """Plan the looks, now that it is known what a round gives and how many rounds there may be."""
-        last = max(1, min(MOST_SAMPLES, self.count * rounds))
+    def plan(self, most_rounds: int, rounds: int) -> None:
+        """Plan the looks, now that it is known what so many rounds gave and how many there may be."""
+        last = max(1, min(MOST_SAMPLES, self.count * max(rounds, most_rounds) // rounds))
         self._looks = list(planned(FIRST_LOOK, last))
 
     def look(self, precision: float) -> None:
@@ -116,17 +119,21 @@ def take(
         for place in order.next(range(len(rigged))):
             sampled[place].go()
         round_ns = max(1, time.perf_counter_ns() - start)
+        rounds = 1
         watch.look()
-        for each in sampled if precision is not None else ():
-            each.plan(max(1, (until_ns - start) // round_ns))
         while (now := time.perf_counter_ns()) + round_ns // 2 < until_ns:
             if all(each.enough or each.count >= MOST_SAMPLES for each in sampled):
                 break
             for place in order.next(range(len(rigged))):
                 sampled[place].go()
             watch.look()
-            if precision is not None:
+            rounds += 1
+            if rounds <= TIMED_ROUNDS:
+                round_ns = max(1, min(round_ns, time.perf_counter_ns() - now))
+            if precision is not None and rounds >= TIMED_ROUNDS:
                 for each in sampled:
+                    if rounds == TIMED_ROUNDS:
+                        each.plan((until_ns - start) // round_ns, rounds)
                     each.look(precision)
         now = time.perf_counter_ns()
     series = [s for i, each in enumerate(sampled) for s in each.series(i)]

@@ -12,9 +12,9 @@ import numpy as np
 from assay.core.errors import MachineCannot
 from assay.timing.do_bench import do_bench, own_errors
 from assay.timing.options import BUDGET_S, LIMIT_S, PRECISION, TIMES, options
-from assay.timing.rig import rig
-from assay.timing.subject import bind, blamed
-from assay.timing.turns import Order, Turn, common_quantity, instrument_for
+from assay.timing.rig import rig, set_up_together
+from assay.timing.subject import bind
+from assay.timing.turns import Order, Turn, common_quantity, instrument_for, try_out
 from assay.timing.wall import quiet_collector
 
 if TYPE_CHECKING:
@@ -63,14 +63,12 @@ def interleaved(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str |
     on = rig(chosen)
     with contextlib.ExitStack() as stack:
         stack.enter_context(own_errors())
-        rigged = []
-        for place, function in enumerate(fns):
-            with blamed(f"number {place}"):
-                rigged.append(on.set_up(bind(function, name=f"number {place}"), chosen))
-            stack.callback(rigged[-1].close)
+        bound = [bind(function, name=f"number {place}") for place, function in enumerate(fns)]
+        rigged = set_up_together(on, bound, chosen, stack)
         quantity = common_quantity(rigged)
         instruments = [instrument_for(each, quantity) for each in rigged]
         stack.enter_context(quiet_collector())
+        try_out(instruments)
         a_round = min((len(each.take().quantities[quantity]) for each in instruments), default=1)
         turns, order = [Turn() for _ in instruments], Order(seed=0)
         for _ in range(max(FEWEST_ROUNDS, min(MOST_ROUNDS, math.ceil(repeat / a_round)))):

@@ -11,7 +11,10 @@ import numpy as np
 
 from assay.core.errors import BadInput
 from assay.timing.adaptive import warm_up
+from assay.timing.batching import alike
+from assay.timing.instrument import Averaging
 from assay.timing.subject import blamed
+from assay.timing.wallclock import WallClock, share_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from assay.timing.values import Quantity
 
 QUANTITIES: dict[Time, Quantity] = {"busy": "busy_us", "span": "span_us", "call": "call_us"}
+TRIED_ROUNDS, TRIED_SHARE = 3, 0.05
+"""A slow round must not decide how many are planned: so many are tried, unless they take such a share of the budget."""
+
 TINY_US = 1e-6
 """Stands for a time that came out as nothing or less, as of an empty function: it still has a logarithm."""
 
@@ -78,6 +84,16 @@ class Blaming:
         self.calls_per_sample = self._instrument.calls_per_sample
         return batch
 
+    def replan(self) -> bool:
+        """Put calls together anew where the last batch contradicts the plan."""
+        with blamed(self._name):
+            return self._instrument.replan()
+
+    @property
+    def own(self) -> Instrument:
+        """The instrument itself."""
+        return self._instrument
+
     def close(self) -> None:
         """Give back what is held on the device."""
         self._instrument.close()
@@ -92,10 +108,29 @@ def common_quantity(rigged: Iterable[Rigged]) -> Quantity:
 
 
 def warm_all(instruments: Iterable[Instrument], budget_s: float) -> None:
-    """Warm each up, within a share of the budget that they divide."""
+    """Warm each up, within a share of the budget that they divide; then their calls are put together alike."""
     all_of_them = list(instruments)
     for instrument in all_of_them:
         warm_up(instrument, budget_s / len(all_of_them))
+    share_plans(all_of_them)
+
+
+def try_out(instruments: Iterable[Instrument]) -> None:
+    """Take a batch of each that does not count, and put their calls together alike: where there is no warm-up."""
+    all_of_them = list(instruments)
+    for instrument in all_of_them:
+        instrument.take()
+        instrument.replan()
+    share_plans(all_of_them)
+
+
+def share_plans(instruments: Iterable[Instrument]) -> None:
+    """Have calls that take turns put together in the same way: what was averaged must not tell them apart."""
+    own = [each.own if isinstance(each, Blaming) else each for each in instruments]
+    share_batches([each for each in own if isinstance(each, WallClock)])
+    stamped = [each for each in own if isinstance(each, Averaging)]
+    for each, typical_us in zip(stamped, alike([each.typical_us for each in stamped]), strict=True):
+        each.average_by(typical_us)
 
 
 class Order:
@@ -116,9 +151,13 @@ class Order:
         return list(wanted)
 
 
-def round_seconds(instruments: Iterable[Instrument]) -> float:
-    """Return how long a round takes, from one that does not count."""
-    begin = time.perf_counter()
-    for instrument in instruments:
-        instrument.take()
-    return time.perf_counter() - begin
+def round_seconds(instruments: Iterable[Instrument], budget_s: float) -> float:
+    """Return how long a round takes at the least, from a few that do not count; from one where that takes long."""
+    all_of_them = list(instruments)
+    took_s: list[float] = []
+    while not took_s or (len(took_s) < TRIED_ROUNDS and sum(took_s) < TRIED_SHARE * budget_s):
+        begin = time.perf_counter()
+        for instrument in all_of_them:
+            instrument.take()
+        took_s.append(time.perf_counter() - begin)
+    return min(took_s)

@@ -13,7 +13,8 @@ from assay.timing.wording import comparison_text, measurement_text, pick_text
 Cache = Literal["cold", "warm"]
 Verdict = Literal["faster", "slower", "same", "unsure"]
 Quantity = Literal["busy_us", "span_us", "call_us"]
-Stop = Literal["precise enough", "budget spent", "two levels", "decided"]
+Stop = Literal["precise enough", "budget spent", "two levels", "decided", "all processes"]
+"""Why it ended; "all processes": each of those planned was measured, whatever came out."""
 
 
 class Clock(Value):
@@ -27,6 +28,20 @@ class Clock(Value):
     throttle: tuple[str, ...] = Field(default=(), description="Every reason seen why the clock was not higher.")
     throttled_share: float | None = Field(default=None, description="Of the batches, with such a reason at their end.")
     locked_mhz: int | None = Field(default=None, description="Held by us for the length of the measurement.")
+
+
+class ProcessTimes(Value):
+    """What one fresh process of several gave; of one that failed, only why."""
+
+    process: int = Field(ge=1)
+    status: Literal["ok", "failed"] = "ok"
+    reason: str | None = Field(default=None, description="Why it failed; null where it did not.")
+    times: dict[str, Estimate] = Field(
+        default_factory=dict, description="By quantity, or of a comparison by function; each of this process alone."
+    )
+    ratios: dict[str, float] = Field(default_factory=dict, description="Of a comparison: to the first, by function.")
+    samples: int = Field(default=0, description="Of a comparison: rounds.")
+    took_s: float = 0.0
 
 
 class Measurement(Value):
@@ -60,6 +75,8 @@ class Measurement(Value):
     calls: int = Field(description="All calls made, warm-up included.")
     took_s: float
     notes: tuple[str, ...] = ()
+    processes: int = Field(default=1, ge=1, description="Fresh ones that the estimates are over.")
+    by_process: tuple[ProcessTimes, ...] = Field(default=(), description="Where there are several, also the failed.")
     series: dict[str, tuple[float, ...]] = Field(
         default_factory=dict, exclude=True, repr=False, description="Every sample in order, by quantity."
     )
@@ -105,6 +122,8 @@ class Comparison(Value):
     clock: Clock = Clock()
     took_s: float
     notes: tuple[str, ...] = ()
+    processes: int = Field(default=1, ge=1, description="Fresh ones that estimates and verdicts are over.")
+    by_process: tuple[ProcessTimes, ...] = Field(default=(), description="Where there are several, also the failed.")
     series: dict[str, tuple[float, ...]] = Field(default_factory=dict, exclude=True, repr=False)
 
     @property

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from assay.timing.batching import alike
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -92,24 +94,31 @@ def warm_up(subjects: Sequence[Timed], *, runs: int | None, share_s: float) -> t
                 subject.call()
             subject.synchronize()
         return (1,) * len(subjects)
-    return tuple(_warm_one(subject, share_s * WARMUP_SHARE / len(subjects)) for subject in subjects)
+    called = [subject for subject in subjects if not subject.reports_extras]
+    shortest_ns = iter(alike([_warm_one(subject, share_s * WARMUP_SHARE / len(subjects)) for subject in called]))
+    return tuple(
+        1 if subject.reports_extras else max(1, math.ceil(SHORTEST_SAMPLE_NS / max(next(shortest_ns), 1)))
+        for subject in subjects
+    )
 
 
-def _warm_one(subject: Timed, share_s: float) -> int:
-    """Call a subject for its share of time; a command is not warmed up, as each run of it starts afresh."""
-    if subject.reports_extras:
-        return 1
+def _warm_one(subject: Timed, share_s: float) -> float:
+    """Call a subject for its share of time, twice at least where there is any; return the shortest, in nanoseconds.
+
+    A command is not warmed up, as each run of it starts afresh.
+    """
     end = time.perf_counter_ns()
     deadline = end + int(share_s * 1e9)
-    shortest = math.inf
-    while end < deadline:
+    shortest, calls = math.inf, 0
+    while end < deadline or calls == 1:
         subject.before()
         begin = time.perf_counter_ns()
         subject.call()
         subject.synchronize()
         end = time.perf_counter_ns()
         shortest = min(shortest, end - begin)
-    return max(1, math.ceil(SHORTEST_SAMPLE_NS / max(shortest, 1)))
+        calls += 1
+    return shortest
 
 
 def take(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.timing.batching import contradicted, least_ns, plan_batches
 from assay.timing.instrument import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from assay.timing.batching import Batching
     from assay.timing.instrument import Call
 
 SHORTEST_SAMPLE_NS = 50_000
@@ -24,6 +27,9 @@ MOST_PER_BATCH = 16
 TIGHT_NS = 1_000
 """Calls shorter than this are timed mostly by what the loop around them costs."""
 
+MOST_PROBES, FEWEST_SAMPLES = 4, 3
+"""A probe is repeated where the median of the last samples, at least so many, contradicts it; so often at most."""
+
 
 def _nothing() -> None:
     """Do nothing."""
@@ -33,7 +39,9 @@ class WallClock:
     """Times calls by the host's clock.
 
     Attributes:
+        shortest_ns: How long a call takes at the least, by the probe.
         floor_ns: What the loop costs a call; it is taken off.
+        alone: One call makes a sample.
     """
 
     method = "wall"
@@ -51,15 +59,34 @@ class WallClock:
         self._call = call
         self._finish = finish
         self._before = before
-        self.shortest_ns = _shortest_ns(call, finish, before, alone=alone)
-        self.calls_per_sample = 1 if alone else max(1, math.ceil(SHORTEST_SAMPLE_NS / self.shortest_ns))
-        self.floor_ns = _loop_ns(self.calls_per_sample)
-        sample_ns = self.shortest_ns * self.calls_per_sample
-        self._per_batch = max(1, min(MOST_PER_BATCH, int(BATCH_NS / sample_ns)))
+        self._probes = 0
+        self._sample_ns: deque[int] = deque(maxlen=MOST_PER_BATCH)
+        self.alone = alone
+        self._probe()
+
+    def _probe(self) -> None:
+        """Find out how long a call takes, and plan batches by it."""
+        self._probes += 1
+        self.shortest_ns = least_ns(
+            self._call,
+            finish=self._finish,
+            before=self._before,
+            enough_ns=SHORTEST_SAMPLE_NS,
+            one_by_one=self.alone,
+        )
+        share_batches([self])
+
+    def use(self, batching: Batching, floor_ns: float) -> None:
+        """Put calls together like this from now on; ``floor_ns`` is what the loop costs each."""
+        self._sample_ns.clear()
+        self.batching = batching
+        self.calls_per_sample = batching.calls_per_sample
+        self.floor_ns = floor_ns
 
     def take(self) -> Batch:
         """Take a few samples, one after another."""
-        return Batch({"call_us": np.array([self.sample_us() for _ in range(self._per_batch)], dtype=np.float64)})
+        taken = [self.sample_us() for _ in range(self.batching.samples_per_batch)]
+        return Batch({"call_us": np.array(taken, dtype=np.float64)})
 
     def sample_us(self) -> float:
         """Take one sample: microseconds per call."""
@@ -69,29 +96,45 @@ class WallClock:
         for _ in repeat(None, self.calls_per_sample):
             call()
         finish()
-        end = time.perf_counter_ns()
-        return max(0.0, (end - begin) / self.calls_per_sample - self.floor_ns) / 1000
+        took_ns = time.perf_counter_ns() - begin
+        self._sample_ns.append(took_ns)
+        return max(0.0, took_ns / self.calls_per_sample - self.floor_ns) / 1000
+
+    def replan(self) -> bool:
+        """Repeat the probe where the last samples contradict it; return whether calls are put together anew."""
+        if self.alone or len(self._sample_ns) < FEWEST_SAMPLES or self._probes >= MOST_PROBES:
+            return False
+        typical_ns = float(np.median(self._sample_ns))
+        planned_ns = self.shortest_ns * self.calls_per_sample
+        if not contradicted(typical_ns, planned_ns, SHORTEST_SAMPLE_NS, self.calls_per_sample):
+            return False
+        before = self.batching
+        self._probe()
+        return self.batching != before
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _shortest_ns(call: Call, finish: Callable[[], None], before: Call, *, alone: bool) -> float:
-    """Return how long one call takes at the least, out of a few; very short ones are put together to see them."""
-    shortest, together = math.inf, 1
-    for _ in range(5):
-        before()
-        begin = time.perf_counter_ns()
-        for _ in repeat(None, together):
-            call()
-        finish()
-        took = max(1, time.perf_counter_ns() - begin)
-        shortest = min(shortest, took / together)
-        if took >= SHORTEST_SAMPLE_NS:
-            break
-        if not alone:
-            together = max(1, min(together * 10, int(SHORTEST_SAMPLE_NS / max(1.0, shortest))))
-    return max(shortest, 1.0)
+def share_batches(clocks: Sequence[WallClock]) -> None:
+    """Plan the batches of clocks whose calls take turns, so that none is at an advantage; see ``plan_batches``.
+
+    What the loop costs is measured once for each number of calls, and so is the same where that is.
+    """
+    for one_by_one in (False, True):
+        those = [clock for clock in clocks if clock.alone == one_by_one]
+        if not those:
+            continue
+        plans = plan_batches(
+            [clock.shortest_ns for clock in those],
+            shortest_ns=SHORTEST_SAMPLE_NS,
+            batch_ns=BATCH_NS,
+            most_samples=MOST_PER_BATCH,
+            one_by_one=one_by_one,
+        )
+        floors = {calls: _loop_ns(calls) for calls in {plan.calls_per_sample for plan in plans}}
+        for clock, plan in zip(those, plans, strict=True):
+            clock.use(plan, floors[plan.calls_per_sample])
 
 
 def _loop_ns(times: int) -> float:

@@ -70,6 +70,8 @@ def precision_text(measurement: Measurement) -> str:
         return f"{wanted} reached"
     if measurement.stopped == "two levels":
         return f"{wanted} cannot be reached: the times switch between two levels"
+    if measurement.processes > 1 and measurement.precision_reached is not None:
+        return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} over the processes"
     if measurement.precision_reached is None:
         return f"{wanted} not reached: the samples allow no interval ({measurement.shape})"
     return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} when the budget was spent"

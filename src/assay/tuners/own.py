@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput, TrialFailed
 from assay.core.results import Tried
+from assay.timing.batching import least_ns
 from assay.timing.pick import pick
 from assay.tuners.base import Found, space, why
 from assay.workloads import registry
@@ -104,11 +105,8 @@ def line_up(workload: Workload, configs: Sequence[Params], job: Job) -> LineUp:
 
 
 def _call_s(prepared: Prepared) -> float:
-    """Return how long one call takes, in seconds; it was made before, so that nothing is compiled now."""
-    begin = time.perf_counter()
-    prepared.call()
-    prepared.synchronize()
-    return time.perf_counter() - begin
+    """Return how long one call takes at the least, in seconds; it was made before, so that nothing is compiled now."""
+    return least_ns(prepared.call, finish=prepared.synchronize, enough_ns=0.0) / 1e9
 
 
 def _wrong(prepared: Prepared) -> str | None:

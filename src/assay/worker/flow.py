@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from assay.core.results import HowTimed
 from assay.timing import continuous
 from assay.timing.cuda.events import EventLane
-from assay.timing.lanes import START_US, WallLane, calls_in_a_sample
+from assay.timing.lanes import START_US, WallLane, calls_in_samples
 from assay.timing.wall import MOST_SAMPLES, Timed
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Flow:
 
     def _host(self) -> Lane:
         timed = [Timed(p.call, p.synchronize, p.reports_extras) for p in self._prepared]
-        calls = [1 if each.reports_extras else calls_in_a_sample(each.call, each.synchronize) for each in timed]
+        together = iter(calls_in_samples([(each.call, each.synchronize) for each in timed if not each.reports_extras]))
+        calls = [1 if each.reports_extras else next(together) for each in timed]
         return WallLane(timed, calls, most=self._most)
 
     def _gpu(self) -> Lane:
@@ -82,7 +83,7 @@ class Flow:
         calls = [prepared.call for prepared in self._prepared]
         return EventLane(
             calls,
-            [calls_in_a_sample(call, finish) for call in calls],
+            calls_in_samples([(call, finish) for call in calls]),
             event=partial(torch.cuda.Event, enable_timing=True),
             synchronize=finish,
             limit_s=self._limit_s,

@@ -14,9 +14,9 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed
+from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed, WrongResult
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.timing.compare import compare
 from assay.timing.deadline import limited
@@ -32,12 +32,21 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Subject
     from assay.core.results import SubjectFacts
+    from assay.timing.options import Options
     from assay.worker.wish import Phase
     from assay.workloads.base import Prepared
 
-    Tell = Callable[[Phase, str, float], None]
+    class Tell(Protocol):
+        """Says to the parent what begins."""
+
+        def __call__(self, phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
+            """Say that a phase begins, how long it may take, and how long timing is meant to take."""
+
 
 WishT = TypeVar("WishT", Wish, TraceWish)
+
+CPU_BUDGET_S, CUDA_BUDGET_S = 10.0, 30.0
+"""How long all processes together sample where nobody says."""
 
 LOADING_S = 180.0
 """To import a module, put data in place and check a result against its reference."""
@@ -72,24 +81,50 @@ def fulfil(wish: Wish, tell: Tell) -> Timed:
     """Load the subjects, check them, call each once, and time them."""
     _make_sense(wish)
     names = distinct([subject.label for subject in wish.subjects])
-    ready = [make_ready(index, name, wish, tell) for index, name in enumerate(names)]
-    within_s = 2 * wish.budget_s + wish.limit_s + GRACE_S + CALLS * sum(each.took_s for each in ready)
-    tell("timing", " and ".join(names), within_s + (SPARE_S if "torch" in sys.modules else 0.0))
-    timed = _measured(wish, ready[0]) if len(ready) == 1 else _compared(wish, ready)
+    loaded = {index: make_ready(index, names[index], wish, tell) for index in turned(len(names), wish.process)}
+    ready = [loaded[index] for index in range(len(names))]
+    device = "cpu" if wish.device is None and any(each.prepared.waits_itself for each in ready) else wish.device
+    budget_s = _budget_s(wish, device)
+    within_s = 2 * budget_s + wish.limit_s + GRACE_S + CALLS * sum(each.took_s for each in ready)
+    within_s += SPARE_S if "torch" in sys.modules else 0.0
+    tell("timing", " and ".join(names), within_s, budget_s)
+    timing = Timing(device, budget_s)
+    timed = _measured(wish, ready[0], timing) if len(ready) == 1 else _compared(wish, ready, timing)
     for each in ready:
         each.prepared.close()
     return timed
 
 
+@dataclass(frozen=True)
+class Timing:
+    """Where calls are timed (null: where they turn out to run), and for how long in this process."""
+
+    device: str | None
+    budget_s: float
+
+
+def turned(count: int, process: int) -> list[int]:
+    """Return the order in which a process loads its subjects: each is the first in one process as in another."""
+    return [(place + process - 1) % count for place in range(count)]
+
+
 def _make_sense(wish: Wish) -> None:
     """Look at the options before anything of the user's is loaded; without a device, that decides what makes sense."""
-    if wish.device is None:
-        return
-    chosen = options(
-        device=wish.device, cache=wish.cache, method=wish.method, precision=wish.precision, budget_s=wish.budget_s,
-        times=("call",), limit_s=wish.limit_s, lock_mhz=wish.lock_mhz,
+    if wish.device is not None:
+        can_tell(wish.by, _options(wish, wish.device))
+
+
+def _options(wish: Wish, device: str | None) -> Options:
+    return options(
+        device=device, cache=wish.cache, method=wish.method, precision=wish.precision,
+        budget_s=wish.budget_s or CPU_BUDGET_S, times=("call",), limit_s=wish.limit_s, lock_mhz=wish.lock_mhz,
     )  # fmt: skip
-    can_tell(wish.by, chosen)
+
+
+def _budget_s(wish: Wish, device: str | None) -> float:
+    """Return this process's share of the budget."""
+    usual_s = CUDA_BUDGET_S if _options(wish, device).on_gpu else CPU_BUDGET_S
+    return (wish.budget_s or usual_s) / wish.processes
 
 
 def distinct(labels: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +161,7 @@ def told(what: str, subject: Subject) -> Iterator[None]:
     except (BadInput, MachineCannot):
         raise
     except TrialFailed as error:
-        raise TrialFailed(f"{error}{_where(error.__cause__, subject)}") from error.__cause__
+        raise type(error)(f"{error}{_where(error.__cause__, subject)}") from error.__cause__
     except (Exception, SystemExit) as error:
         raise TrialFailed(f"{what}{explain(error).reason}{_where(error, subject)}") from error
 
@@ -140,37 +175,36 @@ def _where(error: BaseException | None, subject: Subject) -> str:
     return f" (line {lines[-1]} of {place})" if lines else ""
 
 
-def _measured(wish: Wish, ready: Ready) -> Timed:
-    by_host = ready.prepared.waits_itself and wish.device is None
+def _measured(wish: Wish, ready: Ready, timing: Timing) -> Timed:
     found = measure(
         ready.call if ready.prepared.waits_itself else ready.prepared.call,
-        device="cpu" if by_host else wish.device,
+        device=timing.device,
         cache=wish.cache,
         method=wish.method,
         precision=wish.precision,
-        budget_s=wish.budget_s,
+        budget_s=timing.budget_s,
         limit_s=wish.limit_s,
         lock_mhz=wish.lock_mhz,
         name=ready.name,
     )
-    return Timed(facts=(ready.facts,), measurement=found)
+    return Timed(facts=(ready.facts,), budget_s=timing.budget_s, measurement=found)
 
 
-def _compared(wish: Wish, ready: Sequence[Ready]) -> Timed:
+def _compared(wish: Wish, ready: Sequence[Ready], timing: Timing) -> Timed:
     waits = any(each.prepared.waits_itself for each in ready)
     found = compare(
         {each.name: each.call if waits else each.prepared.call for each in ready},
-        device="cpu" if waits and wish.device is None else wish.device,
+        device=timing.device,
         cache=wish.cache,
         method=wish.method,
         by=wish.by,
         minimum_effect=wish.minimum_effect,
-        budget_s=wish.budget_s,
+        budget_s=timing.budget_s,
         limit_s=wish.limit_s,
         lock_mhz=wish.lock_mhz,
-        seed=wish.seed,
+        seed=wish.seed + wish.process - 1,
     )
-    return Timed(facts=tuple(each.facts for each in ready), comparison=found)
+    return Timed(facts=tuple(each.facts for each in ready), budget_s=timing.budget_s, comparison=found)
 
 
 def answer(
@@ -183,6 +217,8 @@ def answer(
         return Unfulfilled(error="BadInput", reason=str(error))
     except MachineCannot as error:
         return Unfulfilled(error="MachineCannot", reason=str(error))
+    except WrongResult as error:
+        return Unfulfilled(error="WrongResult", reason=str(error))
     except AssayError as error:
         return Unfulfilled(error="TrialFailed", reason=str(error))
     except Exception as error:  # noqa: BLE001 - what nobody foresaw is told to the parent as our defect
@@ -206,7 +242,11 @@ def serve(arguments: Sequence[str], kind: type[WishT], fulfil: Callable[[WishT, 
             sock.sendall(message.model_dump_json().encode() + b"\n")
 
         wish = kind.model_validate_json(lines.readline())
-        came = answer(wish, lambda phase, name, s: say(Begins(phase=phase, name=name, within_s=s)), fulfil)
+
+        def tell(phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
+            say(Begins(phase=phase, name=name, within_s=within_s, budget_s=budget_s))
+
+        came = answer(wish, tell, fulfil)
         end_descendants()
         say(came)
         return 0

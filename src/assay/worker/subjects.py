@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.core.errors import MachineCannot, TrialFailed
+from assay.core.errors import MachineCannot, WrongResult
 from assay.core.results import SubjectFacts
 from assay.worker import origin
 from assay.workloads import command, outputs, registry
@@ -35,7 +35,7 @@ def facts(index: int, subject: Subject, prepared: Prepared) -> SubjectFacts:
     """Check a subject before it is timed: a wrong result publishes no time."""
     check = prepared.check() if prepared.check is not None else None
     if check is not None and not check.passed:
-        raise TrialFailed(
+        raise WrongResult(
             f"{subject.label} is wrong: its {check.measure} against the float64 reference is {check.error:.3g}, "
             f"more than {check.tolerance:.3g}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from assay.core.results import HowTimed
 from assay.timing import pairs, stretch, wall
 from assay.timing.options import Options
-from assay.timing.rig import CudaRig, Rigged
+from assay.timing.rig import CudaRig, Rigged, set_up_together
 from assay.timing.stretch import Series, Stretch
 from assay.timing.subject import Bound
 from assay.timing.turns import warm_all
@@ -62,8 +63,11 @@ class Timer:
             options = _options(device, cache, timeout_s)
             self._rig = on = CudaRig(options.index)
             self._reader = on.reader()
-            named = zip(self._prepared, self._labels, strict=True)
-            self._rigged = tuple(replace(on.set_up(Bound(label, p.call), options), beside=None) for p, label in named)
+            bounds = [Bound(label, p.call) for p, label in zip(self._prepared, self._labels, strict=True)]
+            with contextlib.ExitStack() as undone:
+                rigged = set_up_together(on, bounds, options, undone)
+                undone.pop_all()  # they are closed with the timer
+            self._rigged = tuple(replace(each, beside=None) for each in rigged)
             return tuple(_how(each, options.cache) for each in self._rigged)
         return (HowTimed(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
 

@@ -32,7 +32,9 @@ class Wish(Value):
     cache: Cache | None
     method: Wanted
     precision: float
-    budget_s: float
+    budget_s: float | None = Field(description="Of all processes together; null: what is usual on the device.")
+    processes: int = Field(default=1, ge=1, description="That share the budget, one after another.")
+    process: int = Field(default=1, ge=1, description="Which of them this is.")
     by: Time | None
     minimum_effect: float
     limit_s: float
@@ -59,6 +61,7 @@ class Begins(Value):
     phase: Phase
     name: str
     within_s: float
+    budget_s: float | None = Field(default=None, description="Of timing: how long it is meant to take at most.")
 
 
 class Timed(Value):
@@ -66,6 +69,7 @@ class Timed(Value):
 
     kind: Literal["timed"] = "timed"
     facts: tuple[SubjectFacts, ...]
+    budget_s: float = Field(description="This process's share, in seconds.")
     measurement: Measurement | None = None
     comparison: Comparison | None = None
 
@@ -84,7 +88,7 @@ class Unfulfilled(Value):
     """Nothing came out; why, in one sentence, and the traceback where it is a defect of ours."""
 
     kind: Literal["unfulfilled"] = "unfulfilled"
-    error: Literal["BadInput", "MachineCannot", "TrialFailed", "defect"]
+    error: Literal["BadInput", "MachineCannot", "WrongResult", "TrialFailed", "defect"]
     reason: str
     traceback: str | None = None
 

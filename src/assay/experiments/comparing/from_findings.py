@@ -66,20 +66,23 @@ def _measured(found: Measurement) -> Iterator[Number]:
     for quantity in QUANTITIES:
         estimate = getattr(found, quantity)
         if estimate is not None:
-            yield _number(Name(found.name, _conditions(found), quantity), found.device, None, estimate)
+            name = Name(found.name, _conditions(found), quantity)
+            yield _number(name, found.device, None, estimate, found.processes)
 
 
 def _compared(found: Comparison) -> Iterator[Number]:
     times = {found.first: found.first_us, **{each.name: each.time_us for each in found.others}}
     for name, estimate in times.items():
-        yield _number(Name(name, _conditions(found), found.quantity), found.device, None, estimate)
+        yield _number(Name(name, _conditions(found), found.quantity), found.device, None, estimate, found.processes)
 
 
 def _conditions(found: Measurement | Comparison) -> tuple[tuple[str, str], ...]:
     return ("on", found.device.partition(":")[0]), ("cache", found.cache)
 
 
-def _number(name: Name, device: str | None, model: str | None, estimate: Estimate) -> Number:
+def _number(
+    name: Name, device: str | None, model: str | None, estimate: Estimate, processes: int | None = None
+) -> Number:
     return Number(
         name=name,
         device=device,
@@ -88,5 +91,5 @@ def _number(name: Name, device: str | None, model: str | None, estimate: Estimat
         low=estimate.low,
         high=estimate.high,
         unit=WRITTEN.get(estimate.unit, estimate.unit) or unit_of(name.quantity),
-        processes=1 if estimate.scope == "process" else None,
+        processes=1 if estimate.scope == "process" else processes,
     )

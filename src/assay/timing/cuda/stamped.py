@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from assay.core.errors import TrialFailed
+from assay.timing.batching import CONTRADICTED
 from assay.timing.cuda.graphs import NotCaptured, capture
 from assay.timing.cuda.stamps import SLOTS
 from assay.timing.instrument import Batch, Samples
@@ -32,6 +33,8 @@ OFFSETS_KEPT = 32
 SHORT_US = 50.0
 """The calls of a batch that are shorter than this make one sample: from place to place in a graph they differ by
 0.1 µs, though hardly from replay to replay."""
+MOST_PLANS = 4
+"""So often at most it is decided whether they do: the first batch may have been slow."""
 TRIMMED = 0.1
 GATE_MOST_NS = 500_000_000
 
@@ -76,6 +79,8 @@ class _Stamped:
         self._places = np.array(self._layout)
         self._offsets: deque[tuple[float, float | None]] = deque(maxlen=OFFSETS_KEPT)
         self._short: bool | None = None
+        self.typical_us = 0.0
+        self._plans = 1
         self.calls_per_sample = 1
 
     def _put(self) -> None:
@@ -108,12 +113,26 @@ class _Stamped:
         cycles = [cycles for _, cycles in self._offsets if cycles is not None]
         if calls.cycles is not None and cycles:
             quantities["cycles"] = calls.cycles - float(np.median(cycles))
+        self.typical_us = float(np.median(quantities["span_us"]))
         if self._short is None:
-            self._short = float(np.median(quantities["span_us"])) < SHORT_US
-            self.calls_per_sample = work.calls if self._short else 1
+            self.average_by(self.typical_us)
         if self._short:
             quantities = {name: np.array([trimmed(values)]) for name, values in quantities.items()}
         return Batch(quantities, calls.mhz)
+
+    def replan(self) -> bool:
+        """Decide anew whether the calls of a batch make one sample, where the last batch contradicts the first."""
+        limit_us = SHORT_US * CONTRADICTED if self._short else SHORT_US / CONTRADICTED
+        if self._plans >= MOST_PLANS or (self.typical_us < limit_us) == self._short:
+            return False
+        self._plans += 1
+        self.average_by(self.typical_us)
+        return True
+
+    def average_by(self, typical_us: float) -> None:
+        """Make one sample of the calls of a batch where a call is as short as this, or one of each."""
+        self._short = typical_us < SHORT_US
+        self.calls_per_sample = self._work.calls if self._short else 1
 
     def _offset(self, stamps: Stamps) -> tuple[float, float | None]:
         """Return what the stamps take beside what stands between them: microseconds, and cycles where they count."""

@@ -114,6 +114,10 @@ class TraceClock:
             bench.slots.end[slot](bench.handle)
         bench.slots.fetch()
 
+    def replan(self) -> bool:
+        """Every call is a sample of its own."""
+        return False
+
     def close(self) -> None:
         """Nothing is held."""
 
