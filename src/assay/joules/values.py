@@ -11,6 +11,7 @@ from assay.core.values import Value
 from assay.joules.course import Knot
 from assay.joules.model import SensorModel
 from assay.joules.readings import Reading
+from assay.joules.refusals import RefusalCode
 from assay.joules.wording import energy_text, window_text
 
 Stop = Literal["precise enough", "budget spent"]
@@ -62,6 +63,10 @@ class WindowEnergy(Value):
 
     joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
     reason: str | None = None
+    code: RefusalCode | None = Field(default=None, description="Why it was refused, for programs.")
+    needed_s: float | None = Field(
+        default=None, description="Where refused: a window that would be long enough; null: none, or not known."
+    )
     window_s: float
     systematic_j: float | None = None
     power_w: float | None = None

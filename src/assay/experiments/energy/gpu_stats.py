@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from assay.experiments.energy.answers import other_length
 from assay.experiments.energy.figures import over_processes
 from assay.experiments.energy.rows import GpuStats
-from assay.stats.metered import Draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ def _one(gpu: Gpu, windows: Sequence[Seen]) -> GpuStats:
     ]
     used = _most(looks, "memory_used_mib")
     draws = [
-        Draw(found.energy.value / requests, found.energy.relative_half_width)
+        seen.draw(found.energy.value / requests, found.energy.relative_half_width, "requests")
         for seen, found in looks
         if found.energy is not None and (requests := seen.count("requests")) > 0
     ]
