@@ -11,7 +11,7 @@ import numpy as np
 from assay.joules.course import course_of
 from assay.joules.percall import FEWEST_TICKS, energy_per_call
 from assay.joules.readings import POWERS
-from assay.joules.refusals import RefusalCode, Refused
+from assay.joules.refusals import Refused
 from assay.joules.sights import power_ticks, sights, stream
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def judge(readings: Sequence[Reading], knots: Sequence[Knot], open_ns: int, mode
     open_s = None if course.is_empty else course.first_at_or_after(of.at_s(open_ns))
     last_s = 0.0 if course.is_empty else float(course.times_s[-1])
     if open_s is None or open_s >= last_s:
-        raise Refused(RefusalCode.NO_CALLS, "no call ended after the warm-up")
+        raise Refused("no_calls", "no call ended after the warm-up")
     found, refusals = [], []
     for sight in sights(of, (float(course.times_s[0]), last_s)):
         try:
@@ -103,12 +103,12 @@ def _by(of: Stream, sight: Sight, course: Course, open_s: float) -> Judged:
     found = energy_per_call(seen, course, open_s)
     if found is None:
         raise Refused(
-            RefusalCode.TOO_FEW_TICKS,
+            "too_few_ticks",
             f"too few readings: the sensor ticks every {1e3 * sight.period_s:.3g} ms, "
             f"and at least {FEWEST_TICKS} ticks must fall into the calls",
         )
     if found.joules <= 0:
-        raise Refused(RefusalCode.NO_ENERGY, "the sensor shows no energy that calls explain")
+        raise Refused("no_energy", "the sensor shows no energy that calls explain")
     start, end = course.progress(np.array([open_s, last_s]))
     calls, busy_s = round(end - start), course.busy_s(open_s, last_s)
     return Judged(
@@ -140,7 +140,7 @@ def _checked_gaps(sight: Sight, open_s: float, last_s: float) -> float:
     gaps = 0.0 if sight.is_counter else sight.gap_share(open_s, last_s)
     if missing_s or gaps > MOST_GAPS:
         raise Refused(
-            RefusalCode.NOT_COVERED,
+            "not_covered",
             f"readings are missing: {sight.method} was not read for "
             f"{max(missing_s, gaps * (last_s - open_s)):.3g} s of the {last_s - open_s:.3g} s of calls",
         )

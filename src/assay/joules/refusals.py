@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from assay.core.errors import MachineCannot
 
-
-class RefusalCode(StrEnum):
-    """Why a window has no joules."""
-
-    NO_READINGS = "no_readings"
-    NO_SENSOR = "no_sensor"
-    COUNTER_RESET = "counter_reset"
-    TOO_FEW_TICKS = "too_few_ticks"
-    NOT_COVERED = "not_covered"
-    """The sensor stopped answering within the window, or was read too rarely."""
-    TOO_WIDE = "too_wide"
-    """The interval is wider than the precision asked for."""
-    NO_ENERGY = "no_energy"
-    NO_CALLS = "no_calls"
+if TYPE_CHECKING:
+    from assay.core.results import EnergyRefusal
 
 
 class Refused(MachineCannot):
@@ -28,7 +16,7 @@ class Refused(MachineCannot):
     ``needed_s`` is a window length that would be long enough; null where no length is, or it is not known.
     """
 
-    def __init__(self, code: RefusalCode, reason: str, needed_s: float | None = None) -> None:
+    def __init__(self, code: EnergyRefusal, reason: str, needed_s: float | None = None) -> None:
         super().__init__(reason)
         self.code = code
         self.needed_s = needed_s

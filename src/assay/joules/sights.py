@@ -9,7 +9,7 @@ import numpy as np
 
 from assay.joules.observations import of_counter, of_power
 from assay.joules.readings import POWERS, counter_series, power_series
-from assay.joules.refusals import RefusalCode, Refused
+from assay.joules.refusals import Refused
 from assay.joules.ticks import find_ticks, held_ticks
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def stream(readings: Sequence[Reading], model: SensorModel) -> Stream:
         Refused: There are none.
     """
     if not readings:
-        raise Refused(RefusalCode.NO_READINGS, "nothing was read of the device's sensors")
+        raise Refused("no_readings", "nothing was read of the device's sensors")
     return Stream(readings, model)
 
 
@@ -130,9 +130,7 @@ def sights(of: Stream, span_s: tuple[float, float]) -> list[Sight]:
         if how is not None and ticks is not None:
             found.append(_power(which, how, ticks))
     if not found:
-        raise Refused(
-            RefusalCode.NO_SENSOR, "the device has no energy counter, and no power reading of it is understood"
-        )
+        raise Refused("no_sensor", "the device has no energy counter, and no power reading of it is understood")
     return found
 
 
@@ -149,7 +147,7 @@ def _counter(series: CounterSeries, counter: CounterModel, span_s: tuple[float, 
     if len(within):
         step = float(series.energy_j[within[0] - 1] - series.energy_j[within[0]])
         raise Refused(
-            RefusalCode.COUNTER_RESET,
+            "counter_reset",
             f"the energy counter went back by {step:g} J meanwhile, as after a reload of the driver",
         )
     part = series.part(slice(int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else None))

@@ -6,12 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.results import Estimate, Origin
+from assay.core.results import EnergyRefusal, Estimate, Origin
 from assay.core.values import Value
 from assay.joules.course import Knot
 from assay.joules.model import SensorModel
 from assay.joules.readings import Reading
-from assay.joules.refusals import RefusalCode
 from assay.joules.wording import energy_text, window_text
 
 Stop = Literal["precise enough", "budget spent"]
@@ -63,7 +62,7 @@ class WindowEnergy(Value):
 
     joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
     reason: str | None = None
-    code: RefusalCode | None = Field(default=None, description="Why it was refused, for programs.")
+    code: EnergyRefusal | None = Field(default=None, description="Why it was refused, for programs.")
     needed_s: float | None = Field(
         default=None, description="Where refused: a window that would be long enough; null: none, or not known."
     )

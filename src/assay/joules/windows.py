@@ -15,7 +15,7 @@ from assay.joules.advice import LONGEST_S, long_enough_s
 from assay.joules.judge import GAIN_SHARE, MOST_GAPS
 from assay.joules.observations import joined, of_power
 from assay.joules.readings import POWERS
-from assay.joules.refusals import RefusalCode, Refused
+from assay.joules.refusals import Refused
 from assay.joules.sights import Sight, power_ticks, sights, stream
 from assay.joules.values import WindowEnergy
 from assay.joules.window import FEWEST_INSIDE, energy_between
@@ -147,7 +147,7 @@ def _candidate(of: Stream, sight: Sight, start_s: float, end_s: float) -> _Candi
     )
     spent = energy_between(with_power.seen.rows(near), start_s, end_s, period_s=sight.period_s)
     if spent is None or spent.joules <= 0:
-        raise Refused(RefusalCode.NO_ENERGY, "the sensor shows no energy spent")
+        raise Refused("no_energy", "the sensor shows no energy spent")
     return _Candidate(sight, with_power, spent, (start_s, end_s))
 
 
@@ -164,7 +164,7 @@ def check_ticks(sight: Sight, start_s: float, end_s: float) -> None:
     if end_s - start_s >= needed_s:
         check_covered(sight, start_s, end_s)
     raise Refused(
-        RefusalCode.TOO_FEW_TICKS,
+        "too_few_ticks",
         f"a window of {end_s - start_s:.3g} s is too short: the sensor ticks every {1e3 * sight.period_s:.3g} ms, "
         f"and {FEWEST_INSIDE} ticks at least must fall into it, as they do in {_rounded_up(needed_s):.2g} s",
         needed_s,
@@ -176,14 +176,14 @@ def check_covered(sight: Sight, start_s: float, end_s: float) -> None:
     missing_s = sight.unwatched_s(start_s, end_s)
     if missing_s:
         raise Refused(
-            RefusalCode.NOT_COVERED,
+            "not_covered",
             f"readings are missing: {sight.method} was read for only {max(0.0, end_s - start_s - missing_s):.3g} s of "
             f"the {end_s - start_s:.3g} s",
         )
     gaps = sight.gap_share(start_s, end_s)
     if gaps > (1 - LEAST_COVERAGE if sight.is_counter else MOST_GAPS):
         raise Refused(
-            RefusalCode.NOT_COVERED, f"readings are missing: the sensor's ticks cover only {1 - gaps:.0%} of the window"
+            "not_covered", f"readings are missing: the sensor's ticks cover only {1 - gaps:.0%} of the window"
         )
 
 
@@ -201,7 +201,7 @@ def _too_wide(found: list[_Candidate], precision: float) -> Refused:
         if needed_s is None
         else f"about {_rounded_up(needed_s):.3g} s of the same load would do"
     )
-    return Refused(RefusalCode.TOO_WIDE, f"{said}; {advice}", needed_s)
+    return Refused("too_wide", f"{said}; {advice}", needed_s)
 
 
 def _rounded_up(seconds: float) -> float:
