@@ -7,11 +7,13 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -341,9 +343,39 @@ def test_a_gpu_lost_midway_is_told_and_the_other_goes_on(two_gpus: FakeNvml, wor
         wait_for(lambda: _samples_of(1) > seen)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert "GPU 0, NVIDIA H200: ended early, GPU is lost" in out
+    assert process.returncode == 4, err
+    assert "GPU 0, NVIDIA H200: lost before the end, GPU is lost" in out
+    assert "Partial: GPU 0 was lost." in out
     assert "These numbers come from a fake source" in out
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
+def test_a_gpu_lost_midway_makes_the_result_partial_in_each_form(
+    form: str, assay: Assay, two_gpus: FakeNvml, workplace: Path
+) -> None:
+    two_gpus.lose(1, at_s=time.monotonic() + 1.5)
+    ran = assay(
+        "monitor", f"a.{form}", "--duration", "3", "--interval", "0.05", "--gpu-only", "--json",
+        **fake_environment(two_gpus),
+    )  # fmt: skip
+    assert ran.code == 4, ran.err
+    assert ran.data["partial"] is True
+    assert [source["ended"] is not None for source in ran.data["sources"]] == [False, True]
+    assert ran.data["together"]["energy_j"] is None
+
+
+def test_a_sensor_that_stops_answering_is_told_with_how_much_was_seen(
+    assay: Assay, two_gpus: FakeNvml, workplace: Path
+) -> None:
+    two_gpus.fail_field(0, 185, 3)
+    two_gpus.fail_field(0, 186, 3)
+    two_gpus.fail("nvmlDeviceGetPowerUsage", 3, gpu=0, from_s=time.monotonic() + 1.5)
+    arguments = ("--duration", "3", "--interval", "0.05", "--gpu-only", "--gpus", "0")
+    ran = assay("monitor", "a.jsonl", *arguments, **fake_environment(two_gpus))
+    assert ran.code == 0, ran.err
+    found = re.search(r"GPU 0, NVIDIA H200: (\d+) of (\d+) samples had power, as the card says", ran.out)
+    assert found is not None, ran.out
+    assert 0 < int(found[1]) < int(found[2])
 
 
 def _samples_of(gpu: int) -> int:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 SAME_TIME, READ_EVERY_S = 0.1, 1.0
 """Counters were read over the same time where the times differ by less than this share and one reading."""
-LONGEST_GAP_S = {"gpu": 1.0, "host": 3.0}
-GAP_INTERVALS = 5
-"""What was between two samples further apart than this, or so many intervals, is not known."""
+LONGEST_GAP_S, GAP_INTERVALS = 3.0, 5
+"""What was between two samples further apart than this, and than so many intervals, is not known."""
 JUMP_NS = 500_000_000
 """A wall clock that moves so much against the monotonic one was set, and not merely kept right."""
 
@@ -93,11 +92,11 @@ class Tally:
         for gpu in header.gpus:
             title = f"GPU {gpu.index}" if gpu.name is None else f"GPU {gpu.index}, {gpu.name}"
             self._sources[f"gpu:{gpu.index}"] = SourceTally(
-                title=title, stride=1, gpu=True, gap_ns=_gap_ns(header, "gpu", 1), uuid=gpu.uuid
+                title=title, stride=1, gpu=True, gap_ns=_gap_ns(header, 1), uuid=gpu.uuid
             )
         if header.host_every is not None:
             stride = header.host_every
-            gap_ns = _gap_ns(header, "host", stride)
+            gap_ns = _gap_ns(header, stride)
             self._sources["host"] = SourceTally(title="Host", stride=stride, gpu=False, gap_ns=gap_ns)
 
     def _check_clock(self, line: Beat | End) -> None:
@@ -139,8 +138,8 @@ class Tally:
         )
 
 
-def _gap_ns(header: Header, kind: str, stride: int) -> float:
-    return 1e9 * max(LONGEST_GAP_S[kind], GAP_INTERVALS * stride * header.interval_s)
+def _gap_ns(header: Header, stride: int) -> float:
+    return 1e9 * max(LONGEST_GAP_S, GAP_INTERVALS * stride * header.interval_s)
 
 
 def _energy_of_all(gpus: list[SourceStatistics]) -> float | None:

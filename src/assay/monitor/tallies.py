@@ -31,17 +31,13 @@ class LevelTally:
     maximum: float = float("-inf")
     last: tuple[int, float] | None = None
 
-    joins: bool = True
-    """Whether a straight line leads from the last reading to the next: not across a sample without a value."""
-
     def add(self, t_ns: int, value: float, gap_ns: float = math.inf) -> None:
         """Take a reading; no line leads over a gap longer than ``gap_ns``."""
-        if self.last is not None and self.joins and t_ns - self.last[0] <= gap_ns:
+        if self.last is not None and t_ns - self.last[0] <= gap_ns:
             took_s = (t_ns - self.last[0]) / 1e9
             self.area += took_s * (value + self.last[1]) / 2
             self.lasted_s += took_s
         self.last = t_ns, value
-        self.joins = True
         self.n += 1
         self.total += value
         self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
@@ -170,14 +166,7 @@ class SourceTally:
             else:
                 self.levels.setdefault(quantity, LevelTally()).add(sample.t_ns, value, self.gap_ns)
         if isinstance(sample, GpuSample):
-            self._break_lines(sample)
             self._hold(sample)
-
-    def _break_lines(self, sample: GpuSample) -> None:
-        """Let no line lead across a sample that lacks a value: every level of a GPU is read at every tick."""
-        for quantity, level in self.levels.items():
-            if getattr(sample, quantity) is None:
-                level.joins = False
 
     def _hold(self, sample: GpuSample) -> None:
         """Let each reason count from the sample that gave it to the next."""
