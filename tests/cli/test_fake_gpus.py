@@ -53,9 +53,9 @@ def test_a_gpu_lost_while_it_is_metered_makes_the_result_partial_and_is_named(
     wait = "import os, time\nwhile not os.path.exists('gone'): time.sleep(0.02)"
 
     def lose() -> None:
-        wait_for((workplace / "saw.txt").exists)
+        wait_for((workplace / "saw.txt").exists, within_s=60)
         two_gpus.lose(1)
-        wait_for(lambda: any(has_ended(path) for path in workplace.glob("runs/*/monitor/*.jsonl")))
+        wait_for(lambda: any(has_ended(path) for path in workplace.glob("runs/*/monitor/*.jsonl")), within_s=60)
         (workplace / "gone").touch()
 
     losing = threading.Thread(target=lose)
