@@ -95,9 +95,10 @@ def missing_values(source: SourceStatistics) -> list[str]:
         if gpu and level.n < source.n:
             few.setdefault(level.n, []).append(meaning(level.quantity, gpu=gpu).title)
     said = [f"{n} of {source.n} samples had {'; '.join(titles)}" for n, titles in few.items()]
+    read: list[Level | Counted] = [*source.counted, *(() if gpu else source.levels)]
     stopped = [
         f"{meaning(one.quantity, gpu=gpu).title}: last read {one.silent_s:.1f} s before the last sample"
-        for one in (*source.counted, *(() if gpu else source.levels))
+        for one in read
         if _has_stopped(one, source)
     ]
     more = len(stopped) - MOST_STOPPED
