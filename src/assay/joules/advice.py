@@ -16,8 +16,12 @@ from assay.joules.observations import Observations, joined
 from assay.joules.window import expected_error_j
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from assay.joules.sights import Sight
     from assay.joules.window import Spent
+
+    Array = NDArray[np.float64]
 
 LONGEST_S = 60.0
 """Longer windows are not advised."""
@@ -66,14 +70,14 @@ def _expected(sensor: Sight, start_s: float, end_s: float) -> Observations:
     around_s = AROUND_PERIODS * period_s
     phase_s = float(seen.times_s[-1]) % period_s
     first, last = math.ceil((start_s - around_s) / period_s), math.floor((end_s + around_s) / period_s)
-    times = phase_s + period_s * np.arange(first, last + 1)
+    times: Array = phase_s + period_s * np.arange(first, last + 1, dtype=np.float64)
     n = len(times)
     span_s = float(np.ptp(seen.times_s))
     same = np.eye(n)
     back_s = sensor.reach_s
     return Observations(
         times_s=times,
-        points_s=times if sensor.is_counter else np.concatenate([times, times - back_s]),
+        points_s=times if sensor.is_counter else np.asarray(np.concatenate([times, times - back_s]), dtype=np.float64),
         operator=same if sensor.is_counter else np.hstack([same, -same]) / back_s,
         values=np.zeros(n),
         spread_s=np.full(n, float(seen.spread_s.max())),

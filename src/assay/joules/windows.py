@@ -107,7 +107,7 @@ def _told(of: Stream, start_s: float, end_s: float, precision: float) -> WindowE
             high=spent.joules + spent.error_j,
             unit="J",
             scope="process",
-            method=f"{best.sight.method}, edges interpolated",
+            method=f"{best.sight.method}, {'' if best.sight.is_counter else 'every reading, '}edges interpolated",
             n=best.ticks,
         ),
         window_s=end_s - start_s,
