@@ -179,8 +179,10 @@ def test_missing_readings_are_refused() -> None:
 @pytest.mark.parametrize("counter", [True, False])
 def test_a_sensor_that_stops_answering_within_the_window_is_not_extrapolated(counter: bool) -> None:
     card = "counter" if counter else "power alone"
-    blind = {"energy_j": None, "instant_w": None, "average_w": None}
-    readings = [r if r.t_ns < 12.4 * NS else replace(r, **blind) for r in recorded(counter=counter)]
+    readings = [
+        r if r.t_ns < 12.4 * NS else replace(r, energy_j=None, instant_w=None, average_w=None)
+        for r in recorded(counter=counter)
+    ]
     found = window_energy(readings, 11 * NS, 13 * NS, model_without(card), precision=0.5)
     assert (found.joules, found.code) == (None, "not_covered")
     assert "of the 2 s" in str(found)

@@ -430,7 +430,7 @@ def test_few_gaps_tell_no_p99_and_say_how_many_are_needed() -> None:
 
 def test_one_process_has_the_sensors_interval_and_that_of_its_calls_and_says_so() -> None:
     there = gpus(1)
-    wanted = options(there, config(repeats=1))
+    wanted = options(there, config(repeats=1, precision=0.9))
 
     def told(sway: float) -> Estimate:
         found = single(there, wanted, World(there, sensor=lambda _: 0.01, sway=sway)).figures["decode_j_per_token"]
