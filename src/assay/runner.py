@@ -31,6 +31,7 @@ from assay.experiments.quality import quality_lines, quality_of
 from assay.launch import staging
 from assay.launch.costs import costs
 from assay.launch.monitoring import Monitoring, Seen
+from assay.monitor.meanwhile import missing_power_notes
 from assay.stats.summary import slowest, summarise
 from assay.store.records import Records
 from assay.timing.lanes import START_US
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from assay.core.page import Page
     from assay.core.plan import Trial
-    from assay.core.results import Finding, Findings, Status, SubjectFacts, Summary
+    from assay.core.results import Finding, Findings, LostGpu, Status, SubjectFacts, Summary
     from assay.experiments.base import Experiment
     from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
@@ -84,9 +85,9 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0 done; 4 when trials failed, or every tuner; 3 when nothing was measured as all were refused or skipped.
+        """0 done; 4 when trials failed, or every tuner, or a metered GPU was lost; 1 when a gate says no.
 
-        2 when nothing was measured as what was asked for cannot be. 1 when a gate says no, whatever else happened.
+        3 when nothing was measured as all were refused or skipped; 2 as what was asked for cannot be.
         """
         if any(says_no(finding) for finding in self.findings.findings):
             return 1
@@ -94,6 +95,8 @@ class Result:
         if self._is_senseless(states):
             return BadInput.exit_code
         if "failed" in states or self.untuned or any(facts.left_out and not facts.refused for facts in self._staged):
+            return 4
+        if any(record.lost_gpus for record in self.records):
             return 4
         if self._staged and all(facts.refused for facts in self._staged if facts.subject):
             return 3
@@ -233,6 +236,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         energy_note=seen.energy_note,
         sensors=seen.sensors,
         meanwhile=seen.meanwhile,
+        lost_gpus=seen.lost_gpus,
         settled=outcome.settled,
         stages=seen.stages,
         disturbed=(*said, *complaints),
@@ -243,11 +247,19 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
             *outcome.notes,
             *floor_notes(outcome.series),
             *(f"meanwhile {complaint.message}" for complaint in complaints),
+            *missing_power_notes(seen.meanwhile),
+            *(lost_gpu_note(lost) for lost in seen.lost_gpus),
             *([seen.note] if seen.note else []),
         ),
         stderr_tail=outcome.stderr_tail,
         origin="fake" if STAND_IN in os.environ or _on_a_fake(machine, trial) else "real",
     )
+
+
+def lost_gpu_note(lost: LostGpu) -> str:
+    """Say when a metered GPU stopped answering."""
+    when = f"{lost.after_s:.1f} s after the trial began" if lost.after_s else "before the trial began"
+    return f"GPU {lost.gpu} was lost {when}: {lost.reason}"
 
 
 def _on_a_fake(machine: Machine, trial: Trial) -> bool:

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assay.monitor.lines import Ended
+from assay.monitor.reading import read
 from tests.fakes.fake_nvml import FakeNvml, hopper
+from tests.running import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +48,37 @@ def test_each_worker_sees_only_its_own_gpu_and_the_record_says_fake(
     cores = [set(e["allowed_cores"]) for e in record["evidence"]]
     assert not cores[0] & cores[1]
     assert "fake" in (workplace / "runs/latest/report.md").read_text()
+
+
+def test_a_gpu_lost_while_it_is_metered_makes_the_result_partial_and_is_named(
+    assay: Assay, two_gpus: FakeNvml, workplace: Path
+) -> None:
+    """The command waits until the GPU is gone, and the monitor has noticed; then it goes on."""
+    wait = "import os, time\nwhile not os.path.exists('gone'): time.sleep(0.02)"
+
+    def lose() -> None:
+        wait_for((workplace / "saw.txt").exists, within_s=60)
+        two_gpus.lose(1)
+        wait_for(lambda: any(has_ended(path) for path in workplace.glob("runs/*/monitor/*.jsonl")), within_s=60)
+        (workplace / "gone").touch()
+
+    losing = threading.Thread(target=lose)
+    losing.start()
+    command = ("--benchmark-runs", 2, "--json", "--", "python3", "-c", f"{TELL}\n{wait}")
+    ran = assay("run", "--gpus", "0", "1", "--mode", "concurrent", *command, **fake_environment(two_gpus))
+    losing.join()
+    assert ran.code == 4, ran.err
+    assert ran.data["exit_code"] == 4
+    (record,) = ran.data["records"]
+    assert [gpu["gpu"] for gpu in record["lost_gpus"]] == [1]
+    assert "lost" in record["lost_gpus"][0]["reason"].lower()
+    report = (workplace / "runs/latest/report.md").read_text()
+    assert "GPU 1 was lost" in report
+    assert "The result is partial" in report
+
+
+def has_ended(recording: Path) -> bool:
+    return any(isinstance(line, Ended) for line in read(recording))
 
 
 def test_without_isolation_every_gpu_is_visible(assay: Assay, two_gpus: FakeNvml, workplace: Path) -> None:

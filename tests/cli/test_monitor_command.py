@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
+from assay.core.errors import BadInput
 from assay.monitor.lines import End, Ended, GpuSample
 from assay.monitor.reading import read
 from tests.fakes.fake_nvml import FakeNvml, hopper
@@ -341,9 +343,58 @@ def test_a_gpu_lost_midway_is_told_and_the_other_goes_on(two_gpus: FakeNvml, wor
         wait_for(lambda: _samples_of(1) > seen)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert "GPU 0, NVIDIA H200: ended early, GPU is lost" in out
+    assert process.returncode == 4, err
+    said = " ".join(out.split())
+    assert "GPU 0, NVIDIA H200: lost before the end, GPU is lost" in said
+    assert "Partial: GPU 0 was lost." in said
     assert "These numbers come from a fake source" in out
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
+def test_a_gpu_lost_midway_makes_the_result_partial_in_each_form(
+    form: str, two_gpus: FakeNvml, workplace: Path
+) -> None:
+    path = Path(f"a.{form}")
+    arguments = (str(path), "--interval", "0.02", "--gpu-only", "--json")
+    with running(*arguments, **fake_environment(two_gpus)) as process:
+        wait_for(lambda: _has_rows(path))
+        two_gpus.lose(1)
+        wait_for(lambda: any(isinstance(line, Ended) for line in read(path)))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    told = json.loads(out)
+    assert told["partial"] is True
+    assert [source["ended"] is not None for source in told["sources"]] == [False, True]
+    assert told["together"]["energy_j"] is None
+
+
+def test_a_sensor_that_stops_answering_is_told_with_how_much_was_seen(two_gpus: FakeNvml, workplace: Path) -> None:
+    two_gpus.fail_field(0, 185, 3)
+    two_gpus.fail_field(0, 186, 3)
+    arguments = ("a.jsonl", "--interval", "0.02", "--gpu-only", "--gpus", "0")
+    with running(*arguments, **fake_environment(two_gpus)) as process:
+        wait_for(lambda: recorded("a.jsonl"))
+        two_gpus.fail("nvmlDeviceGetPowerUsage", 3, gpu=0)
+        wait_for(lambda: _without_power() > 2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    said = " ".join(out.split())
+    found = re.search(r"GPU 0, NVIDIA H200: (\d+) of (\d+) samples had power, as the card says", said)
+    assert found is not None, out
+    assert 0 < int(found[1]) < int(found[2])
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a recording holds samples; a table is none before its first row."""
+    with suppress(BadInput):
+        return recorded(str(path))
+    return False
+
+
+def _without_power() -> int:
+    return sum(isinstance(line, GpuSample) and line.power_usage_w is None for line in read(Path("a.jsonl")))
 
 
 def _samples_of(gpu: int) -> int:

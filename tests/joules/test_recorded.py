@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assay.joules.recorded import energy_of_gpus, energy_of_packages, gpu_readings, merged, spent_by_gpu
+from assay.joules.recorded import (
+    energies_of_host,
+    energy_of_gpus,
+    energy_of_packages,
+    gpu_readings,
+    merged,
+    spent_by_gpu,
+)
 from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
 from tests.monitor.pacing import S, header
 
@@ -85,6 +92,35 @@ def test_processors_are_told_by_their_counters_and_the_edges_are_in_the_interval
     unread = energy_of_packages([HostSample(t_ns=0, tick=0)], [(0, S)])
     assert unread.note is not None
     assert "not there, or may not be read" in unread.note
+
+
+def test_a_processors_counter_read_fewer_than_four_times_in_a_window_is_refused() -> None:
+    lines = [package(t / 2, 10.0 * t / 2) for t in range(40)]
+    told = energy_of_packages(lines, [(round(3.1 * S), round(4.6 * S))])
+    assert (told.energy, told.refusal) == (None, "too_few_ticks")
+    assert energy_of_packages(lines, [(round(3.1 * S), round(9.1 * S))]).energy is not None
+
+
+def test_a_processors_counter_that_vanishes_is_not_extrapolated_and_takes_no_sum_down() -> None:
+    lines = [package(t / 5, 10.0 * t / 5) for t in range(100)]
+    for place in range(40, 100):
+        lines[place] = lines[place].model_copy(update={"package_energy_j": {"package-0": 10.0 * place / 5}})
+    told = energy_of_packages(lines, [(3 * S, 13 * S)])
+    assert (told.energy, told.refusal) == (None, "not_covered")
+    assert energies_of_host(lines, [(3 * S, 13 * S)])[0] == {}
+    before = energy_of_packages(lines, [(S, 7 * S)]).energy
+    assert before is not None
+    assert before.value == pytest.approx(120.0, rel=0.02)
+
+
+def test_a_platforms_counter_is_not_added_to_those_of_its_packages() -> None:
+    lines = [
+        HostSample(t_ns=round(t / 5 * S), tick=0, package_energy_j={"package-0": 2.0 * t, "psys": 6.0 * t})
+        for t in range(100)
+    ]
+    told = energy_of_packages(lines, [(3 * S, 13 * S)]).energy
+    assert told is not None
+    assert told.value == pytest.approx(100.0, rel=0.02)
 
 
 def test_windows_that_overlap_are_one() -> None:

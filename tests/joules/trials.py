@@ -87,7 +87,7 @@ def window_trial(sensor: str, model: SensorModel, load: Load, seed: int, lengths
     with opened(kind, seed) as (world, meter):
         start_s = world.fake.now_s() + LEAD_S + chance.uniform(0.0, 0.2)
         end_s = start_s + length_s
-        _draw(world, load, chance, start_s, end_s, kind)
+        draw_load(world, load, chance, start_s, end_s, kind)
         sampling = VirtualSampling(world, meter)
         sampling.start()
         world.pass_ns(round((end_s + 0.5) * NS) - world.now_ns())
@@ -122,7 +122,7 @@ def average(readings: list[Reading], start_s: float, end_s: float) -> float:
     return sum(watts) / len(watts) * (end_s - start_s)
 
 
-def _draw(world: World, load: Load, chance: random.Random, start_s: float, end_s: float, kind: Kind) -> None:
+def draw_load(world: World, load: Load, chance: random.Random, start_s: float, end_s: float, kind: Kind) -> None:
     """Let the fake draw a random load of a kind, from before the window to after it."""
     idle, most = kind.gpu.idle_w, kind.gpu.power_limit_default_w
     high = chance.uniform(idle + 0.2 * (most - idle), most)

@@ -153,3 +153,26 @@ def test_the_gpus_of_a_trial_are_whole_ones_by_number(make_fake_nvml: MakeFakeNv
         machine = detect()
     assert list(gpus_of(machine, trial("cuda:1"))) == [1]
     assert gpus_of(machine, trial("cpu:0")) == {}
+
+
+def test_a_metered_gpu_that_is_lost_is_named_in_the_record_and_in_those_after_it(
+    tmp_path: Path, make_fake_nvml: MakeFakeNvml
+) -> None:
+    fake = make_fake_nvml([hopper(), hopper()], virtual=False)
+    with attached(fake), Monitoring(detect(), tmp_path) as monitoring:
+        first, other = trial("cuda:1"), trial("cuda:0")
+        monitoring.begin(first)
+        outcome = lasted(0.3)
+        assert monitoring.end(first, outcome).lost_gpus == ()
+        fake.lose(1)
+        seen = monitoring.end(first, lasted(1.0))
+        again = monitoring.end(first, lasted(0.2))
+        unharmed = monitoring.end(other, lasted(0.2))
+        uuid = fake.gpu(1).uuid.decode()
+    (lost,) = seen.lost_gpus
+    assert (lost.gpu, lost.uuid) == (1, uuid)
+    assert "lost" in lost.reason.lower()
+    assert lost.after_s > 0
+    assert seen.energy is None
+    assert [gpu.after_s for gpu in again.lost_gpus] == [0.0]
+    assert unharmed.lost_gpus == ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.core.page import Lines, Table, Text, Timeline
-from assay.monitor.lines import End, Ended, GpuSample, HostSample, Mark
+from assay.monitor.lines import End, Ended, GpuMeterSample, GpuSample, HostSample, Mark
 from assay.monitor.page import page_of
 from assay.reports.write import write_report
 from tests.monitor.pacing import WALL_NS, S, header
@@ -61,7 +61,9 @@ def figure(name: str) -> Lines | Timeline:
 
 
 def test_the_lead_says_who_was_watched_how_long_and_what_it_cost() -> None:
-    assert page().lead == "Watched 2 GPUs and the host for 10 s; at most 199 W at one moment."
+    assert page().lead == (
+        "Watched 2 GPUs and the host for 10 s; at most 199 W at one moment. Partial: GPU 1 was lost."
+    )
     assert "cut off" in page(end=False).lead
 
 
@@ -88,7 +90,43 @@ def test_the_bar_of_a_lost_gpu_ends_where_it_was_last_seen_and_says_why() -> Non
 def test_what_is_worth_knowing_stands_first() -> None:
     first = page().sections[0]
     assert first.title == "Worth knowing"
-    assert [e.text for e in first.elements if isinstance(e, Text)] == ["GPU 1, Example: ended early, GPU is lost."]
+    assert [e.text for e in first.elements if isinstance(e, Text)] == [
+        "GPU 1, Example: lost before the end, GPU is lost. Its figures are of 50 samples until then."
+    ]
+
+
+def test_how_many_samples_had_a_value_is_told() -> None:
+    lines: list[Line] = [header(0.1, 1)]
+    lines += [
+        GpuSample(t_ns=tick * S // 10, tick=tick, gpu=0, power_average_w=100.0 if tick < 17 else None, sm_mhz=1500)
+        for tick in range(61)
+    ]
+    found, shown = page_of(lines, name="a.jsonl")
+    level = found.sources[0].level("power_average_w")
+    assert level is not None
+    assert (level.n, found.sources[0].n) == (17, 61)
+    assert level.silent_s == pytest.approx(4.4)
+    texts = [e.text for s in shown.sections for e in s.elements if isinstance(e, Text)]
+    assert "GPU 0, Example: 17 of 61 samples had power, average of a second." in texts
+    (table,) = [e for s in shown.sections for e in s.elements if isinstance(e, Table) and "Levels" in e.title]
+    assert {row[0]: row[2] for row in table.rows} == {"power, average of a second": 17, "SM clock": 61}
+
+
+def test_a_counter_or_a_sensor_of_the_host_that_vanishes_is_told() -> None:
+    lines: list[Line] = [header(0.1, 1, host_every=10)]
+    for tick in range(200):
+        t_ns = tick * S // 10
+        lines.append(GpuSample(t_ns=t_ns, tick=tick, gpu=0, sm_mhz=1500))
+        if tick % 10 == 0:
+            lines.append(GpuMeterSample(t_ns=t_ns, tick=tick, gpu=0, energy_j=tick if tick < 60 else None, took_us=1.0))
+            energy = {"package-0": float(tick)} if tick < 100 else {}
+            lines.append(HostSample(t_ns=t_ns, tick=tick, cpu_percent=5.0, package_energy_j=energy))
+    found, shown = page_of(lines, name="a.jsonl")
+    texts = [e.text for s in shown.sections for e in s.elements if isinstance(e, Text)]
+    assert "GPU 0, Example: energy, counter difference: last read 14.9 s before the last sample." in texts
+    assert "Host: processor package-0: energy, counter difference: last read 10.0 s before the last sample." in texts
+    assert not any("SM clock" in text for text in texts)
+    assert found.sources[0].difference("energy_j") == 50.0
 
 
 def test_bytes_are_told_in_megabytes_and_null_stays_null() -> None:

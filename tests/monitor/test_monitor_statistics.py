@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.core.errors import BadInput
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from assay.monitor.lines import Line
     from assay.monitor.summary import Counted, SourceStatistics
 
-LASTING = st.integers(1, 10 * S)
+LASTING = st.integers(1, 3 * S)
+"""Longer gaps are not bridged."""
 LEVELS = st.floats(-1e6, 1e6)
 
 
@@ -72,6 +73,59 @@ def test_the_time_mean_is_the_area_under_straight_lines_over_the_time(steps: lis
     assert level is not None
     assert level.time_mean == pytest.approx(area / ((t_ns - steps[0][0]) / S), rel=1e-6, abs=1e-6)
     assert level.minimum <= level.mean <= level.maximum or math.isclose(level.minimum, level.maximum)
+
+
+def test_no_mean_over_time_leads_across_a_long_gap() -> None:
+    """By hand: 100 W for a second, then nothing known, then 300 W for a second: 200 W, whatever lies between."""
+    watts = [(0.0, 100.0), (1.0, 100.0), (8.0, 300.0), (9.0, 300.0)]
+    missed = only([gpu(round(10 * t), t, power_instant_w=w) for t, w in watts]).level("power_instant_w")
+    silent = [*watts[:2], *((2.0 + t, None) for t in range(6)), *watts[2:]]
+    absent = only([gpu(round(10 * t), t, power_instant_w=w, sm_mhz=1) for t, w in silent]).level("power_instant_w")
+    for level in (missed, absent):
+        assert level is not None
+        assert level.n == 4
+        assert level.time_mean == pytest.approx(200.0)
+
+
+def test_a_reason_is_not_held_against_a_clock_over_a_long_gap() -> None:
+    reasons = [(0.0, ("power cap",)), (1.0, ("idle",)), (9.0, ("idle",)), (10.0, ())]
+    source = only([gpu(round(10 * t), t, throttle=why) for t, why in reasons])
+    assert source.throttle_share == {"power cap": 0.5, "idle": 0.5}
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0.0, 700.0)), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_statistics_are_of_the_samples_that_have_the_value(watts: list[float | None]) -> None:
+    source = only([gpu(tick, tick / 10, power_instant_w=w, sm_mhz=1500) for tick, w in enumerate(watts)])
+    told = [w for w in watts if w is not None]
+    level = source.level("power_instant_w")
+    assert source.n == len(watts)
+    assert (level is None) == (not told)
+    if level is not None:
+        assert level.n == len(told)
+        assert level.mean == pytest.approx(sum(told) / len(told))
+        assert (level.minimum, level.maximum) == (min(told), max(told))
+        assert level.time_mean is None or min(told) - 1e-6 <= level.time_mean <= max(told) + 1e-6
+
+
+def test_an_energy_counter_must_have_ticked_four_times() -> None:
+    few = counted(only([meter(tick, tick / 10, 5.0 * tick) for tick in range(4)]), "energy_j")
+    assert (few.difference, few.per_s) == (None, None)
+    assert few.note == "0.3 s are too short for the energy counter: it must tick 4 times at least"
+    enough = counted(only([meter(tick, tick / 10, 5.0 * tick) for tick in range(5)]), "energy_j")
+    assert (enough.difference, enough.note) == (20.0, None)
+    seldom = counted(only([meter(tick, float(tick), 50.0 * tick) for tick in range(3)]), "energy_j")
+    assert seldom.difference == 100.0, "read once a second, a counter ticks ten times between two readings"
+
+
+def test_energies_of_gpus_are_not_added_where_they_are_not_of_the_same_time() -> None:
+    both: list[Line] = [meter(t, float(t), 10.0 * t, index) for t in range(11) for index in range(2)]
+    assert summarise([header(gpus=2), *both]).together.energy_j == 200.0
+    short = [line for line in both if not (isinstance(line, GpuMeterSample) and line.gpu == 1 and line.t_ns > 5 * S)]
+    assert summarise([header(gpus=2), *short]).together.energy_j is None
+    lost = summarise([header(gpus=2), *short, Ended(t_ns=5 * S, gpu=1, reason="GPU is lost")])
+    assert (lost.partial, lost.together.energy_j) == (True, None)
+    assert not summarise([header(gpus=2), *both]).partial
 
 
 def test_one_sample_has_no_time_mean_and_no_difference() -> None:
@@ -156,10 +210,10 @@ def test_the_peak_of_the_sum_is_of_one_tick_and_not_the_sum_of_the_peaks() -> No
         for tick, both in enumerate(powers)
         for index, watts in enumerate(both)
     ]
-    lines += [meter(tick, tick / 10, 10.0 * tick, index) for tick in range(3) for index in range(2)]
+    lines += [meter(tick, tick / 10, 10.0 * tick, index) for tick in range(5) for index in range(2)]
     together = summarise([header(gpus=2), *lines]).together
     assert (together.peak_power_w, together.peak_power_of) == (900.0, "power_instant_w")
-    assert together.energy_j == 40.0
+    assert together.energy_j == 80.0
 
 
 def test_a_tick_at_which_one_gpu_says_nothing_has_no_sum() -> None:

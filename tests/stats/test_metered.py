@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from assay.stats.metered import DEVIATIONS, Draw, typical
+from assay.stats.metered import DEVIATIONS, Draw, mean_spread, rate_spread, scope_of, typical
 from assay.stats.quantiles import fewest, quantile_interval
 
 TRIES = 400
@@ -48,10 +50,73 @@ def test_repeating_does_not_narrow_below_what_the_sensor_allows() -> None:
     assert found.high / 2.0 - 1 == pytest.approx(0.01, rel=0.02)
 
 
-def test_one_process_has_the_sensors_interval_or_none() -> None:
+def test_one_process_has_the_sensors_interval_where_no_calls_are_in_it_or_none() -> None:
     assert typical([Draw(5.0)]).low is None
     found = typical([Draw(5.0, 0.02)])
     assert (found.low, found.high) == pytest.approx((4.9, 5.1))
+
+
+def test_one_process_of_calls_adds_their_spread_to_the_sensors_interval_in_squares() -> None:
+    found = typical([Draw(2.0, 0.03, calls=20, spread=0.04)])
+    assert (found.low, found.high) == pytest.approx((1.9, 2.1))
+    assert found.method == (
+        "one process: the spread of its calls and the sensor's statistical interval, added in squares"
+    )
+    alone = typical([Draw(2.0, 0.03, calls=1)])
+    assert (alone.low, alone.high) == (None, None), "the sensor's interval alone says nothing of the workload"
+    assert alone.method == "one process of one call: too little for an interval"
+
+
+def test_fewer_than_three_processes_do_not_stand_for_a_run() -> None:
+    assert [scope_of(processes) for processes in (1, 2, 3, 5)] == ["process", "process", "run", "run"]
+    two = typical([Draw(2.0, 0.001, 20, 0.3), Draw(2.0, 0.001, 20, 0.3)])
+    assert two.high is not None
+    assert two.high / two.value - 1 > 0.29, "two that happen to agree are not surer than their calls"
+    assert "fewer than the 3" in two.method
+
+
+def test_the_spread_of_calls_is_that_of_their_time_over_what_they_made() -> None:
+    """By hand: times 9 and 11 by turns, mean 10, deviations of 10 %; of four, Student's t of 3 degrees is 3.18."""
+    four = np.array([9.0, 11.0, 9.0, 11.0])
+    expected = 3.1824 * float(np.std([0.9, 1.1, 0.9, 1.1], ddof=1)) / 2
+    assert rate_spread(np.ones(4), four) == pytest.approx(expected, rel=1e-4)
+    assert rate_spread(four, four) == pytest.approx(0.0, abs=1e-12), "calls that make more in more time are alike"
+    assert rate_spread(np.ones(1), np.ones(1)) is None
+    assert rate_spread(np.ones(3), np.ones(4)) is None
+    assert mean_spread(np.array([1.0])) is None
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=40), st.floats(0.0, 0.2), st.floats(0.1, 1e4))
+def test_the_interval_is_never_narrower_than_either_of_its_parts(times: list[float], sensor: float, j: float) -> None:
+    spread = rate_spread(np.ones(len(times)), np.array(times))
+    assert spread is not None
+    found = typical([Draw(j, sensor, len(times), spread)])
+    assert found.low is not None
+    assert found.high is not None
+    half = (found.high - found.low) / 2 / j
+    assert half >= max(spread, sensor) - 1e-9
+    assert half <= spread + sensor + 1e-9
+
+
+@pytest.mark.parametrize("calls", [4, 12, 40])
+def test_three_windows_of_one_workload_agree_though_its_calls_differ(calls: int) -> None:
+    """The sensor alone is sure to ±0.3 %, calls differ by 15 %: windows of the same process must not exclude it."""
+    chance = np.random.default_rng(3)
+    held = both = 0
+    for _ in range(TRIES):
+        windows = []
+        for _ in range(2):
+            times = chance.lognormal(0.0, 0.15, calls)
+            sensor = 1 + 0.0015 * chance.normal()
+            spread = rate_spread(np.ones(calls), times)
+            windows.append(typical([Draw(float(times.mean()) * sensor, 0.003, calls, spread)]))
+        truth = float(np.exp(0.15**2 / 2))
+        (one, other) = [(found.low or 0.0, found.high or 0.0) for found in windows]
+        held += one[0] <= truth <= one[1]
+        both += one[0] <= other[1] and other[0] <= one[1]
+    assert held / TRIES > 0.91
+    assert both / TRIES > 0.97
 
 
 def test_times_have_the_spread_of_their_processes_alone_and_zero_is_a_number() -> None:

@@ -147,7 +147,7 @@ def shown(path: Path, recorded: Recorded, given: dict[str, Any]) -> int:
         print_page(in_short(page), show.console(stderr=False))
     for line in remarks(path, recorded):
         click.echo(line, err=True)
-    return exit_code(recorded, given)
+    return exit_code(recorded, given, partial=found.partial)
 
 
 def in_short(page: Page) -> Page:
@@ -170,10 +170,13 @@ def remarks(path: Path, recorded: Recorded) -> list[str]:
     return [*told, f"Recorded into {path}; `assay report {path}` draws it."]
 
 
-def exit_code(recorded: Recorded, given: dict[str, Any]) -> int:
-    """Return 0 when it lasted as long as it was meant to; to be stopped is what a recording without an end is for."""
+def exit_code(recorded: Recorded, given: dict[str, Any], *, partial: bool = False) -> int:
+    """Return 0 when it lasted as long as it was meant to; to be stopped is what a recording without an end is for.
+
+    4 also when it is ``partial``: a GPU was lost before the end.
+    """
     if recorded.trouble is not None:
         return recorded.trouble.exit_code
     meant_to_last = given["duration"] is not None or recorded.command_code is not None
     why = recorded.ending.why
-    return EXIT_STOPPED if why == "recorder" or (why == "signal" and meant_to_last) else 0
+    return EXIT_STOPPED if partial or why == "recorder" or (why == "signal" and meant_to_last) else 0

@@ -61,6 +61,9 @@ def result(found: Result, folder: Path, *, as_json: bool) -> int:
         screen.print(f"Some trials failed; `assay resume {short(folder)}` tries them again.", markup=False)
     elif found.untuned:
         screen.print(f"The tuner failed in all of its {found.untuned} tries; the times are kept.", markup=False)
+    lost = dict.fromkeys(gpu.gpu for record in found.records for gpu in record.lost_gpus)
+    for gpu in lost:
+        screen.print(f"GPU {gpu} was lost while it was metered: the result is partial.", markup=False)
     screen.print(f"Report: {short(folder)}/report.html", markup=False, soft_wrap=True)
     return found.exit_code
 

@@ -16,6 +16,17 @@ STAND_IN = "ASSAY_STAND_IN"
 Status = Literal["ok", "failed", "refused", "skipped"]
 Origin = Literal["real", "fake", "simulated"]
 Verdict = Literal["yes", "no", "unsure"]
+EnergyRefusal = Literal[
+    "no_readings",
+    "no_sensor",
+    "counter_reset",
+    "too_few_ticks",
+    "not_covered",
+    "too_wide",
+    "no_energy",
+    "no_calls",
+]
+"""Why the energy of a window is not reported: `too_few_ticks` and `too_wide` are those that a longer window mends."""
 
 
 class Estimate(Value):
@@ -284,6 +295,8 @@ class GpuSeen(Value):
 
     gpu: int
     uuid: str
+    samples: int | None = Field(default=None, description="Looks at it while the trial was timed.")
+    power_samples: int | None = Field(default=None, description="Of these, how many had power.")
     power_w: float | None = Field(default=None, description="Mean over time, of the reading that follows best.")
     power_max_w: float | None = None
     sm_mhz_low: float | None = None
@@ -343,6 +356,9 @@ class Stage(Value):
     meanwhile: Meanwhile | None = Field(default=None, description="With the energy of each GPU; null: nobody watched.")
     energy: Estimate | None = Field(default=None, description="Of all GPUs together; null where it cannot be told.")
     energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
+    energy_refusal: EnergyRefusal | None = Field(
+        default=None, description="Why the sensor gave no energy, for programs; null: it did, or none was read."
+    )
     host_energy: dict[str, Estimate] = Field(
         default_factory=dict, description="Of processors and memory, by RAPL's names: package-0, package-0/dram."
     )
@@ -373,6 +389,15 @@ class Disturbance(Value):
     complaints: tuple[Interference, ...] = Field(default=(), description="What of it is more than a measurement bears.")
 
 
+class LostGpu(Value):
+    """A metered GPU that stopped answering: what was read of it ends there."""
+
+    gpu: int
+    uuid: str
+    reason: str
+    after_s: float = Field(description="Since the trial began; 0: it was lost before.")
+
+
 class Record(Value):
     """One trial, measured once; appended and synced as it ends."""
 
@@ -395,6 +420,9 @@ class Record(Value):
     energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
     meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
+    lost_gpus: tuple[LostGpu, ...] = Field(
+        default=(), description="Metered GPUs that stopped answering before the trial ended: it is partial."
+    )
     settled: Settled | None = Field(default=None, description="Null where steadiness was not waited for.")
     stages: tuple[Stage, ...] = Field(default=(), description="Of a role in stages; also of those before a failure.")
     disturbed: tuple[Interference, ...] = Field(

@@ -14,7 +14,7 @@ from assay.core.units import format_time
 from assay.joules import rig as rigs
 from assay.joules.judge import REST_SHARE, judge
 from assay.joules.plan import plan
-from assay.joules.sights import Refused
+from assay.joules.refusals import Refused
 from assay.joules.values import Energy
 from assay.timing.options import LIMIT_S, TIMES, options
 from assay.timing.subject import bind, blamed

@@ -11,7 +11,8 @@ import numpy as np
 from assay.joules.course import course_of
 from assay.joules.percall import FEWEST_TICKS, energy_per_call
 from assay.joules.readings import POWERS
-from assay.joules.sights import Refused, best_sight, power_ticks, stream
+from assay.joules.refusals import Refused
+from assay.joules.sights import power_ticks, sights, stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,9 @@ EDGE_S = 0.02
 """Power takes a while to rise when calls begin, and to fall when they end: as if the lag were off by so much."""
 GAIN_SHARE = 0.05
 """How far the sensor itself may be off: NVIDIA's documented accuracy. It cannot be seen from inside."""
+MOST_GAPS = 0.1
+"""Of the time: power readings may be missing for at most this share. What was drawn meanwhile is not known; it is
+taken to be as in the rest, and the share is added to the systematic bound."""
 REST_SHARE = 0.25
 """How far the power of a rest may be from what it is taken for."""
 
@@ -79,31 +83,68 @@ def judge(readings: Sequence[Reading], knots: Sequence[Knot], open_ns: int, mode
     open_s = None if course.is_empty else course.first_at_or_after(of.at_s(open_ns))
     last_s = 0.0 if course.is_empty else float(course.times_s[-1])
     if open_s is None or open_s >= last_s:
-        raise Refused("no call ended after the warm-up")
-    sight = best_sight(of, (float(course.times_s[0]), last_s))
+        raise Refused("no_calls", "no call ended after the warm-up")
+    found, refusals = [], []
+    for sight in sights(of, (float(course.times_s[0]), last_s)):
+        try:
+            found.append(_by(of, sight, course, open_s))
+        except Refused as refusal:
+            refusals.append(refusal)
+    if not found:
+        raise refusals[0]
+    return min(found, key=lambda one: (one.per_call.error_j + one.systematic_j) / one.per_call.joules)
+
+
+def _by(of: Stream, sight: Sight, course: Course, open_s: float) -> Judged:
+    """Return the energy per call by one sensor."""
+    last_s = float(course.times_s[-1])
+    gaps = _checked_gaps(sight, open_s, last_s)
     seen = replace(sight.seen, shift_s=math.hypot(sight.seen.shift_s, EDGE_S))
     found = energy_per_call(seen, course, open_s)
     if found is None:
         raise Refused(
+            "too_few_ticks",
             f"too few readings: the sensor ticks every {1e3 * sight.period_s:.3g} ms, "
-            f"and at least {FEWEST_TICKS} ticks must fall into the calls"
+            f"and at least {FEWEST_TICKS} ticks must fall into the calls",
         )
     if found.joules <= 0:
-        raise Refused("the sensor shows no energy that calls explain")
+        raise Refused("no_energy", "the sensor shows no energy that calls explain")
     start, end = course.progress(np.array([open_s, last_s]))
     calls, busy_s = round(end - start), course.busy_s(open_s, last_s)
-    in_part = min(1.0, busy_s / calls / (sight.seen_share * sight.period_s))
     return Judged(
         per_call=found,
         method=sight.method,
         coverage=sight.coverage(open_s, last_s),
         seen_share=sight.seen_share,
-        unseen_share=in_part * (1.0 - sight.seen_share) / 2,
-        crosscheck=None if sight.method != "counter" else _crosscheck(of, sight, course, found, open_s),
+        unseen_share=unseen_share(sight.seen_share, sight.period_s, busy_s / calls) + gaps,
+        crosscheck=_crosscheck(of, sight, course, found, open_s) if sight.is_counter else None,
         calls=calls,
         window_s=last_s - open_s,
         rests_s=last_s - open_s - busy_s,
     )
+
+
+def unseen_share(seen_share: float, period_s: float, call_s: float) -> float:
+    """Return how much of a call's energy a power reading may miss that sees only a share of each period."""
+    in_part = min(1.0, call_s / (seen_share * period_s))
+    return in_part * (1.0 - seen_share) / 2
+
+
+def _checked_gaps(sight: Sight, open_s: float, last_s: float) -> float:
+    """Return the share of the calls in which power was not read; 0 for a counter, which loses nothing in a gap.
+
+    Raises:
+        Refused: It is too much, or the sensor was not read to the end.
+    """
+    missing_s = sight.unwatched_s(open_s, last_s)
+    gaps = 0.0 if sight.is_counter else sight.gap_share(open_s, last_s)
+    if missing_s or gaps > MOST_GAPS:
+        raise Refused(
+            "not_covered",
+            f"readings are missing: {sight.method} was not read for "
+            f"{max(missing_s, gaps * (last_s - open_s)):.3g} s of the {last_s - open_s:.3g} s of calls",
+        )
+    return gaps
 
 
 def _crosscheck(of: Stream, sight: Sight, course: Course, found: PerCall, open_s: float) -> float | None:

@@ -105,19 +105,62 @@ def of_power(ticks: Ticks, *, window_s: float, lag_s: float, lag_error_s: float,
 def thinned(seen: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
     """Return the ``near`` observations on each side of each edge, and of the others at most so many, evenly spread.
 
-    More would say hardly more, and cost the cube of their number.
+    More of a counter would say hardly more, and cost the cube of their number.
     """
     order = np.argsort(seen.times_s, kind="stable")
-    keep = np.zeros(len(order), dtype=bool)
+    keep = _near_edges(seen.times_s[order], edges_s, near)
     keep[:: max(1, -(-len(order) // most))] = True
-    for edge in edges_s:
-        place = int(np.searchsorted(seen.times_s[order], edge))
-        keep[max(0, place - near) : place + near] = True
     return seen.rows(np.sort(order[keep]))
 
 
+def averaged(seen: Observations, edges_s: tuple[float, ...], near: int, most: int) -> Observations:
+    """Return the ``near`` observations on each side of each edge, and the others in order as about ``most`` averages.
+
+    Unlike a counter's, a power reading in the middle of a window carries energy that no other reading shows: leaving
+    it out would make long windows no better known than short ones.
+    """
+    order = np.argsort(seen.times_s, kind="stable")
+    single = _near_edges(seen.times_s[order], edges_s, near)
+    size = max(1, -(-int(np.sum(~single)) // most))
+    numbers = np.empty(len(order), dtype=np.intp)
+    group, filled = -1, size
+    for place in range(len(order)):
+        after_single = place > 0 and bool(single[place - 1])
+        if single[place] or filled >= size or after_single:
+            group, filled = group + 1, 0
+        numbers[place] = group
+        filled += 1
+    mixing = np.zeros((group + 1, len(order)))
+    mixing[numbers, order] = 1.0
+    mixing /= mixing.sum(axis=1, keepdims=True)
+    return Observations(
+        mixing @ seen.times_s,
+        seen.points_s,
+        mixing @ seen.operator,
+        mixing @ seen.values,
+        np.sqrt(mixing**2 @ seen.spread_s**2),
+        seen.shift_s,
+        seen.stretch,
+        np.sqrt(mixing**2 @ seen.noise**2),
+    )
+
+
+def _near_edges(times_s: Array, edges_s: tuple[float, ...], near: int) -> NDArray[np.bool_]:
+    """Return which of some moments in order are among the nearest on each side of an edge."""
+    keep = np.zeros(len(times_s), dtype=bool)
+    for edge in edges_s:
+        place = int(np.searchsorted(times_s, edge))
+        keep[max(0, place - near) : place + near] = True
+    return keep
+
+
 def covariance(seen: Observations, process: Array, level_w: Array) -> Array:
-    """Return the covariance of the values: of the process at the moments, of when these were, and of the readings.
+    """Return the covariance of the values: of the process at the moments, of when these were, and of the readings."""
+    return np.asarray(seen.operator @ process @ seen.operator.T + sensor_covariance(seen, level_w), dtype=np.float64)
+
+
+def sensor_covariance(seen: Observations, level_w: Array) -> Array:
+    """Return the part of the covariance that is the sensor's: of when the moments were, and of the readings.
 
     ``level_w`` is about the power at each moment: to be off in time by δ is to be off by δ times that.
     """
@@ -125,5 +168,4 @@ def covariance(seen: Observations, process: Array, level_w: Array) -> Array:
     stretched = seen.operator @ (level_w * (seen.points_s - float(seen.points_s.mean())))
     own = np.diag((seen.spread_s * slope) ** 2 + seen.noise**2)
     together = seen.shift_s**2 * np.outer(slope, slope) + seen.stretch**2 * np.outer(stretched, stretched)
-    shown = seen.operator @ process @ seen.operator.T
-    return np.asarray(shown + own + together, dtype=np.float64)
+    return np.asarray(own + together, dtype=np.float64)

@@ -14,6 +14,7 @@ from assay.joules.kept import kept_model
 from assay.joules.model import CounterModel, PowerModel, SensorModel
 from assay.joules.readings import Reading
 from assay.joules.values import WindowEnergy
+from assay.joules.window import FEWEST_INSIDE
 from assay.joules.windows import window_energy
 from assay.monitor.lines import GpuMeterSample, GpuSample, HostSample
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from assay.core.results import EnergyRefusal
     from assay.monitor.lines import Line
 
     Array = NDArray[np.float64]
@@ -45,6 +47,7 @@ class Told:
 
     energy: Estimate | None
     note: str | None
+    refusal: EnergyRefusal | None = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,12 @@ def energy_of_packages(lines: Sequence[Line], windows: Windows) -> Told:
     """Return what the processors spent in some windows, by their own counters."""
     hosts = [line for line in lines if isinstance(line, HostSample) and line.package_energy_j]
     if not hosts:
-        return Told(None, "not told: the processor's energy counters are not there, or may not be read")
+        return Told(None, "not told: the processor's energy counters are not there, or may not be read", "no_sensor")
     t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
-    spent_j = np.array([math.fsum(host.package_energy_j.values()) for host in hosts])
+    domains = [name for name in hosts[0].package_energy_j if name.startswith("package")]
+    if not domains:
+        return Told(None, "not told: no energy counter of a processor package answers", "no_sensor")
+    spent_j = np.array([math.fsum(host.package_energy_j.get(name, math.nan) for name in domains) for host in hosts])
     parts = [_interpolated(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
     return summed(parts, "of the processor's packages, whoever ran on them")
 
@@ -109,15 +115,27 @@ def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> W
     At an edge the energy is known to lie between that of the two readings around it.
     """
     window_s = end_s - start_s
-    if start_s < t_s[0] or end_s > t_s[-1]:
-        return WindowEnergy(joules=None, reason="the window was not watched to its ends", window_s=window_s)
+    read = ~np.isnan(spent_j)
+    t_s, spent_j = t_s[read], spent_j[read]
+
+    def refused(code: EnergyRefusal, reason: str) -> WindowEnergy:
+        return WindowEnergy(joules=None, reason=reason, code=code, window_s=window_s)
+
+    if len(t_s) < 2 or start_s < t_s[0] or end_s > t_s[-1]:
+        return refused("not_covered", "the window was not watched to its ends")
+    if np.any(np.diff(spent_j) < 0):
+        return refused("counter_reset", "the processor's energy counter went back meanwhile")
+    inside = int(((t_s >= start_s) & (t_s <= end_s)).sum())
+    every_s = float(np.median(np.diff(t_s)))
+    too_short = f"a window of {window_s:.3g} s is too short for a counter that was read every {every_s:.2g} s"
+    if inside < FEWEST_INSIDE:
+        return refused("too_few_ticks", f"{too_short}: {FEWEST_INSIDE} readings at least must fall into it")
     places = np.searchsorted(t_s, (start_s, end_s)).clip(1, len(t_s) - 1)
     edge_j = float((spent_j[places] - spent_j[places - 1]).sum())
     first_j, last_j = np.interp((start_s, end_s), t_s, spent_j)
     value = float(last_j - first_j)
     if not edge_j / 2 <= PRECISION * value:
-        said = f"a window of {window_s:.3g} s is too short for a counter that was read every {t_s[1] - t_s[0]:.2g} s"
-        return WindowEnergy(joules=None, reason=said, window_s=window_s)
+        return refused("too_wide", too_short)
     return WindowEnergy(
         joules=Estimate(
             value=value,
@@ -126,7 +144,7 @@ def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> W
             unit="J",
             scope="process",
             method="RAPL, edges interpolated",
-            n=int(((t_s >= start_s) & (t_s <= end_s)).sum()) or 1,
+            n=inside,
         ),
         window_s=window_s,
         systematic_j=GAIN_SHARE * value,
@@ -160,9 +178,9 @@ def summed(parts: list[WindowEnergy], note: str) -> Told:
     """Return the sum of what was told for each window and device; one that was refused refuses it all."""
     if not parts:
         return Told(None, "nothing was timed")
-    refused = next((part.reason for part in parts if part.joules is None), None)
+    refused = next((part for part in parts if part.joules is None), None)
     if refused is not None:
-        return Told(None, f"not told: {refused}")
+        return Told(None, f"not told: {refused.reason}", refused.code)
     known = [part.joules for part in parts if part.joules is not None]
     value = math.fsum(each.value for each in known)
     error = math.fsum(each.value - each.low for each in known if each.low is not None)

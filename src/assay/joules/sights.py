@@ -1,4 +1,4 @@
-"""From readings to observations: which sensor is believed, and why none is."""
+"""From readings to observations: what each sensor saw, and which are worth comparing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.errors import MachineCannot
 from assay.joules.observations import of_counter, of_power
 from assay.joules.readings import POWERS, counter_series, power_series
+from assay.joules.refusals import Refused
 from assay.joules.ticks import find_ticks, held_ticks
 
 if TYPE_CHECKING:
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+COUNTER = "counter"
 MISSED = 2.5
 """Where ticks are more periods apart than this, readings were missed."""
-
-
-class Refused(MachineCannot):
-    """The readings do not tell the energy; its text is the reason, without a full stop."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +57,19 @@ def stream(readings: Sequence[Reading], model: SensorModel) -> Stream:
         Refused: There are none.
     """
     if not readings:
-        raise Refused("nothing was read of the device's sensors")
+        raise Refused("no_readings", "nothing was read of the device's sensors")
     return Stream(readings, model)
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What the sensor that is believed saw.
+    """What one sensor saw.
 
     Attributes:
         method: ``counter``, or which power is integrated.
         period_s: The spacing of its ticks.
+        lag_s: How late it shows what was spent.
+        reach_s: How far back one observation sees without a gap: of power, its window.
         seen_share: Of the time: 1 for a counter, 0.25 for power that is the mean of 25 ms of each 100 ms.
     """
 
@@ -78,33 +77,66 @@ class Sight:
     seen: Observations
     ticks: Ticks
     period_s: float
+    lag_s: float = 0.0
+    reach_s: float = 0.0
     seen_share: float = 1.0
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it counts energy, so that a gap between two readings loses nothing."""
+        return self.method == COUNTER
 
     def coverage(self, start_s: float, end_s: float) -> float:
         """Return the share of a window that the ticks cover: what lies between two that follow each other."""
-        times = self.seen.times_s
+        return (1.0 - self.gap_share(start_s, end_s)) * self.seen_share
+
+    def gap_share(self, start_s: float, end_s: float) -> float:
+        """Return the share of a window that lies in gaps between ticks, too long to be the spacing of the sensor."""
+        times = np.sort(self.seen.times_s)
         pairs = np.stack([times[:-1], times[1:]], axis=1)
-        pairs = pairs[pairs[:, 1] - pairs[:, 0] <= MISSED * self.period_s]
+        pairs = pairs[pairs[:, 1] - pairs[:, 0] <= max(MISSED * self.period_s, self.reach_s)]
         overlap = np.clip(pairs, start_s, end_s)
-        return float((overlap[:, 1] - overlap[:, 0]).sum()) / (end_s - start_s) * self.seen_share
+        return 1.0 - float((overlap[:, 1] - overlap[:, 0]).sum()) / (end_s - start_s)
+
+    def unwatched_s(self, start_s: float, end_s: float) -> float:
+        """Return how long before the end of a window, or after its start, the sensor was not read; 0: it was."""
+        if not len(self.seen):
+            return end_s - start_s
+        read_every_s = float(np.median(np.diff(np.sort(self.seen.times_s)))) if len(self.seen) > 1 else 0.0
+        slack_s = MISSED * max(self.period_s, read_every_s) + max(0.0, self.lag_s)
+        first_s, last_s = float(self.seen.times_s.min()), float(self.seen.times_s.max())
+        missing_s = max(first_s - self.reach_s - start_s, end_s - last_s)
+        return missing_s if missing_s > slack_s else 0.0
 
 
-def best_sight(of: Stream, span_s: tuple[float, float]) -> Sight:
-    """Return what the best sensor saw: the counter where there is one, else the power that sees most.
+def sights(of: Stream, span_s: tuple[float, float]) -> list[Sight]:
+    """Return what the sensors saw that may tell the energy of a span: the counter, or else every power reading.
+
+    Which power reading is best depends on the window: instant power of an H200 sees a quarter of the time, average
+    power all of it, a second late. So the caller computes the bound by each, and takes the narrowest.
 
     Raises:
         Refused: There is none, or the counter went back within the span.
     """
+    found: list[Sight] = []
     series = counter_series(of.readings, of.origin_ns)
     if of.model.counter is not None and len(series):
-        return _counter(series, of.model.counter, span_s)
+        found.append(_counter(series, of.model.counter, span_s))
+        if not found[0].unwatched_s(*span_s):
+            return found
     for which in POWERS:
         how: PowerModel | None = getattr(of.model, which)
         ticks = None if how is None else power_ticks(of, which, how, anywhere=True)
         if how is not None and ticks is not None:
-            seen = of_power(ticks, window_s=how.window_s, lag_s=how.lag_s, lag_error_s=how.lag_error_s, since_s=0.0)
-            return Sight(f"{which} power", seen, ticks, how.period_s, how.seen_share)
-    raise Refused("the device has no energy counter, and no power reading of it is understood")
+            found.append(_power(which, how, ticks))
+    if not found:
+        raise Refused("no_sensor", "the device has no energy counter, and no power reading of it is understood")
+    return found
+
+
+def _power(which: Power, how: PowerModel, ticks: Ticks) -> Sight:
+    seen = of_power(ticks, window_s=how.window_s, lag_s=how.lag_s, lag_error_s=how.lag_error_s, since_s=0.0)
+    return Sight(f"{which} power", seen, ticks, how.period_s, how.lag_s, how.window_s, how.seen_share)
 
 
 def _counter(series: CounterSeries, counter: CounterModel, span_s: tuple[float, float]) -> Sight:
@@ -114,11 +146,14 @@ def _counter(series: CounterSeries, counter: CounterModel, span_s: tuple[float, 
     within = np.setdiff1d(fell, np.concatenate([before, after]))
     if len(within):
         step = float(series.energy_j[within[0] - 1] - series.energy_j[within[0]])
-        raise Refused(f"the energy counter went back by {step:g} J meanwhile, as after a reload of the driver")
+        raise Refused(
+            "counter_reset",
+            f"the energy counter went back by {step:g} J meanwhile, as after a reload of the driver",
+        )
     part = series.part(slice(int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else None))
     ticks = find_ticks(part.begin_s, part.end_s, part.energy_j, counter.period_s)
     seen = of_counter(ticks, lag_s=counter.lag_s, lag_error_s=counter.lag_error_s, quantum_j=counter.quantum_j)
-    return Sight("counter", seen, ticks, counter.period_s)
+    return Sight(COUNTER, seen, ticks, counter.period_s, counter.lag_s)
 
 
 def power_ticks(

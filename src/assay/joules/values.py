@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.results import Estimate, Origin
+from assay.core.results import EnergyRefusal, Estimate, Origin
 from assay.core.values import Value
 from assay.joules.course import Knot
 from assay.joules.model import SensorModel
@@ -62,6 +62,10 @@ class WindowEnergy(Value):
 
     joules: Estimate | None = Field(description="Null: refused, for ``reason``.")
     reason: str | None = None
+    code: EnergyRefusal | None = Field(default=None, description="Why it was refused, for programs.")
+    needed_s: float | None = Field(
+        default=None, description="Where refused: a window that would be long enough; null: none, or not known."
+    )
     window_s: float
     systematic_j: float | None = None
     power_w: float | None = None

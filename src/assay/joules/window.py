@@ -17,9 +17,10 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import linalg
 
 from assay.joules.kriging import Target, fit, integrated
-from assay.joules.observations import covariance, thinned
+from assay.joules.observations import averaged, sensor_covariance, thinned
 from assay.stats.longrun import quantile
 
 if TYPE_CHECKING:
@@ -40,17 +41,34 @@ UNSEEN, UNSEEN_MEMORY = 1.1, 0.25
 """How far power may stray within a tick without being seen, as a share of it, and for which share of the tick.
 
 A load on for a fifth of each tick and nearly off for the rest strays by twice its mean; bounds hold for most such."""
-FEWEST_INSIDE = 2
+EDGES = 2
+TINY = 1e-9
+"""Below this a column is not shown."""
+FEWEST_INSIDE = 4
+"""Ticks in a window below which nothing is said of it: the edges would be all there is."""
 NEAR, MOST = 8, 40
 """Observations used on each side of each edge, and of all others."""
+MOST_AVERAGED = 600
+"""Power readings that are averaged at most; of more, evenly spread ones."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """How power strayed, as the data chose it: shares of the power, and for how long it remembers itself."""
+
+    stray: float
+    memory_s: float
+    jump: float
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Energy in J, with the half-width of its 95 % interval."""
+    """Energy in J with the half-width of its 95 % interval, and the model under which the data were most likely."""
 
     joules: float
     error_j: float
+    model: Model
+    power_w: float
 
 
 def energy_between(seen: Observations, start_s: float, end_s: float, *, period_s: float) -> Spent | None:
@@ -60,23 +78,36 @@ def energy_between(seen: Observations, start_s: float, end_s: float, *, period_s
     """
     if np.sum((seen.times_s >= start_s) & (seen.times_s <= end_s)) < FEWEST_INSIDE:
         return None
-    seen = thinned(seen, (start_s, end_s), NEAR, MOST)
-    asked = _Asked.of(seen, start_s, end_s)
-    moments = np.concatenate([seen.points_s, [start_s, end_s]])
-    since = moments - float(moments.min())
-    always = (UNSEEN * asked.power_w) ** 2 * integrated(since, since, UNSEEN_MEMORY * period_s)
-    steps = np.maximum(moments[:, None] - [start_s, end_s], 0.0)
-    jumping = [always + (jump * asked.power_w) ** 2 * (steps @ steps.T) for jump in JUMPS]
-    best: Fit | None = None
-    for memory_s, stray in product(MEMORIES_S, STRAYS):
-        strays = (stray * asked.power_w) ** 2 * integrated(since, since, memory_s)
-        for jumps in jumping:
-            found = asked.krige(seen, jumps + strays)
-            if best is None or found.log_likelihood > best.log_likelihood:
-                best = found
-    assert best is not None and best.target is not None and best.target_variance is not None  # noqa: S101, PT018
-    reach = quantile(CONFIDENCE, max(2, len(seen) - asked.columns.shape[1] - steps.shape[1]))
-    return Spent(best.target, reach * float(np.sqrt(best.target_variance)))
+    seen = _reduced(seen, start_s, end_s)
+    level_w, power_w = _roughly(seen, start_s, end_s)
+    asked = _Asked.of(seen, start_s, end_s, level_w)
+    parts = _Process.of(seen, start_s, end_s, period_s)
+    best: tuple[Fit, Model] | None = None
+    for memory_s, stray, jump in product(MEMORIES_S, STRAYS, JUMPS):
+        found = asked.krige(seen, parts.covariance(Model(stray, memory_s, jump), power_w))
+        if best is None or found.log_likelihood > best[0].log_likelihood:
+            best = found, Model(stray, memory_s, jump)
+    assert best is not None and best[0].target is not None  # noqa: S101, PT018 - there are several models to choose from
+    return Spent(best[0].target, asked.error_j(seen, best[0]), best[1], power_w)
+
+
+def expected_error_j(
+    seen: Observations, start_s: float, end_s: float, *, period_s: float, model: Model, power_w: float
+) -> float:
+    """Return the half-width that observations at such moments would have, whatever their values, under a model."""
+    seen = _reduced(seen, start_s, end_s)
+    asked = _Asked.of(seen, start_s, end_s, np.full(len(seen.points_s), power_w))
+    parts = _Process.of(seen, start_s, end_s, period_s, (model.memory_s,))
+    return asked.error_j(seen, asked.krige(seen, parts.covariance(model, power_w)))
+
+
+def _reduced(seen: Observations, start_s: float, end_s: float) -> Observations:
+    """Return few enough observations to compute with: a counter's thinned, power readings in averages."""
+    counts = np.abs(seen.operator.sum(axis=1)) > TINY
+    if counts.any():
+        return thinned(seen, (start_s, end_s), NEAR, MOST)
+    few = thinned(seen, (start_s, end_s), NEAR, MOST_AVERAGED)
+    return averaged(few, (start_s, end_s), NEAR, MOST)
 
 
 @dataclass(frozen=True)
@@ -86,32 +117,65 @@ class _Asked:
     Attributes:
         columns: Where the energy begins, and its level, as the observations show them; what they do not is left out.
         wanted: How often each column's coefficient is in the energy of the window.
-        level_w: About the power at each point.
+        sensor: The covariance of the observations that is the sensor's own.
     """
 
     columns: Array
     wanted: Array
-    level_w: Array
-    power_w: float
+    sensor: Array
 
     @classmethod
-    def of(cls, seen: Observations, start_s: float, end_s: float) -> _Asked:
-        level_w, power_w = _roughly(seen, start_s, end_s)
+    def of(cls, seen: Observations, start_s: float, end_s: float, level_w: Array) -> _Asked:
         at = seen.points_s - start_s
         shown = seen.operator @ np.stack([np.ones(len(at)), at], axis=1)
         kept = _shown(shown)
-        return cls(shown[:, kept], np.array([0.0, end_s - start_s])[kept], level_w, power_w)
+        return cls(shown[:, kept], np.array([0.0, end_s - start_s])[kept], sensor_covariance(seen, level_w))
 
     def krige(self, seen: Observations, process: Array) -> Fit:
-        """Fit under a covariance of the points and the two edges."""
-        edges = seen.operator @ (process[:-2, -1] - process[:-2, -2])
+        """Fit under a covariance of the observations and the two edges."""
+        edges = process[:-2, -1] - process[:-2, -2]
         own = float(process[-1, -1] + process[-2, -2] - 2 * process[-1, -2])
-        target = Target(self.wanted, edges, own)
-        return fit(self.columns, seen.values, covariance(seen, process[:-2, :-2], self.level_w), target)
+        return fit(self.columns, seen.values, process[:-2, :-2] + self.sensor, Target(self.wanted, edges, own))
+
+    def error_j(self, seen: Observations, found: Fit) -> float:
+        """Return the half-width of the interval of a fit."""
+        reach = quantile(CONFIDENCE, max(2, len(seen) - self.columns.shape[1] - EDGES))
+        return reach * float(np.sqrt(found.target_variance or 0.0))
+
+
+@dataclass(frozen=True)
+class _Process:
+    """Covariances of the observations and the two edges, in s²: of what strays unseen, of jumps, of each memory."""
+
+    unseen: Array
+    jumps: Array
+    strays: dict[float, Array]
+
+    @classmethod
+    def of(
+        cls,
+        seen: Observations,
+        start_s: float,
+        end_s: float,
+        period_s: float,
+        memories_s: tuple[float, ...] = MEMORIES_S,
+    ) -> _Process:
+        moments = np.concatenate([seen.points_s, [start_s, end_s]])
+        since = moments - float(moments.min())
+        shown = linalg.block_diag(seen.operator, np.eye(EDGES))
+        steps = shown @ np.maximum(moments[:, None] - [start_s, end_s], 0.0)
+        strays = {memory_s: shown @ integrated(since, since, memory_s) @ shown.T for memory_s in memories_s}
+        unseen = shown @ integrated(since, since, UNSEEN_MEMORY * period_s) @ shown.T
+        return cls(unseen, steps @ steps.T, strays)
+
+    def covariance(self, model: Model, power_w: float) -> Array:
+        """Return the covariance in J² under a model, at about so much power."""
+        shares = UNSEEN**2 * self.unseen + model.jump**2 * self.jumps + model.stray**2 * self.strays[model.memory_s]
+        return np.asarray(power_w**2 * shares, dtype=np.float64)
 
 
 def _shown(columns: Array) -> NDArray[np.bool_]:
-    return np.asarray(np.abs(columns).max(axis=0) > 1e-9)
+    return np.asarray(np.abs(columns).max(axis=0) > TINY)
 
 
 def _roughly(seen: Observations, start_s: float, end_s: float) -> tuple[Array, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.results import Estimate, Summary
-from assay.stats.metered import Draw, typical
+from assay.stats.metered import Draw, rate_spread, scope_of, typical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,24 +17,28 @@ if TYPE_CHECKING:
 
 COSTS = {"output_tokens": "output_token_j", "input_tokens": "input_token_j"}
 """What is counted, and what one of it costs: of what makes tokens, those made; of what only reads them, those read."""
+CALL_US = "call_us"
+NOTHING = np.empty(0)
 
 Place = tuple[str, int]
 
 
 def costs(stages: Iterable[Stage], series: Iterable[RawSeries]) -> tuple[Summary, ...]:
     """Return the joules of a token of each role and subject whose stages have an energy, with an interval."""
-    counted = {
-        (one.role, one.subject, one.restart, one.quantity): float(np.frombuffer(one.data).sum())
+    kept = {
+        (one.role, one.subject, one.restart, one.quantity): np.frombuffer(one.data)
         for one in series
-        if one.rank == 0 and one.quantity in COSTS and one.data
+        if one.rank == 0 and one.quantity in {*COSTS, CALL_US} and one.data
     }
     draws: dict[tuple[Place, str], list[Draw]] = {}
     for stage in stages:
         where = stage.role, stage.subject, stage.restart
-        name = next((name for name in COSTS if counted.get((*where, name), 0.0) > 0), None)
+        name = next((name for name in COSTS if (*where, name) in kept and kept[*where, name].sum() > 0), None)
         if name is not None and stage.energy is not None:
-            value = stage.energy.value / counted[*where, name]
-            draws.setdefault((where[:2], COSTS[name]), []).append(Draw(value, stage.energy.relative_half_width))
+            counts = kept[*where, name]
+            spread = rate_spread(counts, kept.get((*where, CALL_US), NOTHING))
+            draw = Draw(stage.energy.value / float(counts.sum()), stage.energy.relative_half_width, stage.calls, spread)
+            draws.setdefault((where[:2], COSTS[name]), []).append(draw)
     return tuple(_summary(place, quantity, found) for (place, quantity), found in draws.items())
 
 
@@ -51,7 +55,7 @@ def _summary(place: Place, quantity: str, draws: list[Draw]) -> Summary:
             low=found.low,
             high=found.high,
             unit="J",
-            scope="run" if len(draws) > 1 else "process",
+            scope=scope_of(len(draws)),
             method=found.method,
             n=len(draws),
         ),

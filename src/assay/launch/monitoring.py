@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from assay.core.durable import friendly_os_errors, replace_atomically
 from assay.core.errors import AssayError
+from assay.core.results import LostGpu
 from assay.isolation.targets import targets
 from assay.joules.kept import kept_model
 from assay.joules.recorded import Told, energy_of_gpus, energy_of_packages, merged, spent_by_gpu
 from assay.launch import staging
 from assay.launch.placing import placements_of
 from assay.monitor.choice import watched
+from assay.monitor.lines import Ended
 from assay.monitor.meanwhile import meanwhile
 from assay.monitor.options import WINDOWS_ENERGY_S, RecordingOptions
 from assay.monitor.reading import read_window
@@ -56,6 +58,7 @@ class Seen:
     energy: Estimate | None = None
     energy_note: str | None = None
     stages: tuple[Stage, ...] = ()
+    lost_gpus: tuple[LostGpu, ...] = ()
     note: str | None = None
 
 
@@ -129,10 +132,12 @@ class Monitoring:
             if timed and gpus_of(self.machine, trial):
                 time.sleep(max(0, timed[-1][1] + LATE_NS - time.monotonic_ns()) / 1e9)
             self.recording.flush()
+            ended = [line for line in self.recording.latest() if isinstance(line, Ended)]
         except AssayError as error:
             why = f"the monitor is gone: {str(error).rstrip('.')}"
             return Seen(note=why, stages=staging.unwatched(trial, outcome.series, why))
-        return self._told(trial, outcome, timed, last_end_ns)
+        lost = lost_gpus(ended, gpus_of(self.machine, trial), outcome.start_ns, outcome.end_ns)
+        return replace(self._told(trial, outcome, timed, last_end_ns), lost_gpus=lost)
 
     def _told(self, trial: Trial, outcome: Outcome, timed: Windows, last_end_ns: int) -> Seen:
         lines = read_window(self.folder / self._files[-1], outcome.start_ns, outcome.end_ns, margin_s=MARGIN_S)
@@ -161,6 +166,15 @@ class Monitoring:
         if not gpus:
             return energy_of_packages(lines, [window])
         return energy_of_gpus(spent_by_gpu(lines, gpus, [window], self.machine.driver or "unknown").values())
+
+
+def lost_gpus(ended: Sequence[Ended], gpus: dict[int, str], start_ns: int, end_ns: int) -> tuple[LostGpu, ...]:
+    """Return which of a trial's GPUs, their UUIDs by number, stopped answering before it ended."""
+    return tuple(
+        LostGpu(gpu=line.gpu, uuid=gpus[line.gpu], reason=line.reason, after_s=max(0.0, (line.t_ns - start_ns) / 1e9))
+        for line in sorted(ended, key=lambda line: line.gpu)
+        if line.gpu in gpus and line.t_ns <= end_ns
+    )
 
 
 def timed_windows(trial: Trial, outcome: Outcome) -> Windows:

@@ -62,16 +62,17 @@ def watched(
 def _seen(stage: Stage, lines: Sequence[Line], gpus: dict[int, str], driver: str) -> Stage:
     window = [(stage.start_ns, stage.end_ns)]
     spent = spent_by_gpu(lines, gpus, window, driver)
-    energy, note = None, "not told: no GPU is metered"
+    energy, note, refusal = None, "not told: no GPU is metered", None
     if gpus:
         told = energy_of_gpus(spent.values())
-        energy, note = told.energy, told.note or "not told"
+        energy, note, refusal = told.energy, told.note or "not told", told.refusal
     host, host_note = energies_of_host(lines, window)
     return stage.model_copy(
         update={
             "meanwhile": with_energies(meanwhile(lines, window, None, gpus), spent),
             "energy": energy,
             "energy_note": note,
+            "energy_refusal": refusal,
             "host_energy": host,
             "host_note": host_note,
         }

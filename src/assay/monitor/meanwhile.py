@@ -157,6 +157,8 @@ def _gpu(number: int, uuid: str, seen: Seen, seen_s: float) -> GpuSeen:
     return GpuSeen(
         gpu=number,
         uuid=uuid,
+        samples=sum(part.n for part in seen.parts),
+        power_samples=sum(level.n for level in seen.levels(power)),
         power_w=seen.over_time(power),
         power_max_w=seen.most(power),
         sm_mhz_low=seen.least("sm_mhz"),
@@ -171,6 +173,15 @@ def _gpu(number: int, uuid: str, seen: Seen, seen_s: float) -> GpuSeen:
         temperature_mean_c=seen.over_time("temperature_c"),
         sm_mhz_mean=seen.over_time("sm_mhz"),
     )
+
+
+def missing_power_notes(seen: Meanwhile | None) -> list[str]:
+    """Say of which GPUs only some samples had power: their mean and their highest are of these alone."""
+    return [
+        f"GPU {gpu.gpu}: {gpu.power_samples} of {gpu.samples} samples had power"
+        for gpu in (() if seen is None else seen.gpus)
+        if gpu.samples and gpu.power_samples is not None and gpu.power_samples < gpu.samples
+    ]
 
 
 def _of_the_host(steal_percent: float | None) -> list[Interference]:

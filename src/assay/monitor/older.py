@@ -159,6 +159,7 @@ def _per_gpu(source: SourceStatistics | None) -> dict[str, Any]:
     temperature = level("temperature_c")
     return {
         "samples": 0 if source is None else source.n,
+        "power_samples": 0 if power is None else power.n,
         "avg_utilization_percent": busy and busy.mean,
         "max_utilization_percent": busy and busy.maximum,
         "avg_memory_mb": memory and memory.mean,
@@ -193,7 +194,8 @@ def _aggregate(gpus: list[dict[str, Any]], found: MonitorStatistics) -> dict[str
 
 
 def _sum(gpus: list[dict[str, Any]], name: str) -> float | None:
-    known = [gpu[name] for gpu in gpus if gpu[name] is not None]
+    """Return a sum over GPUs; null where one does not say, or was lost, so that its mean is of another time."""
+    known = [gpu[name] for gpu in gpus if gpu[name] is not None and gpu["ended"] is None]
     return sum(known) if known and len(known) == len(gpus) else None
 
 

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
     from assay.core.page import Cell, Element
     from assay.monitor.lines import Line as Recorded
-    from assay.monitor.summary import Level, MonitorStatistics, SourceStatistics
+    from assay.monitor.summary import Counted, Level, MonitorStatistics, SourceStatistics
 
 IN_SHORT, WORTH_KNOWING = "In short", "Worth knowing"
 BUSIEST = 5
 MEGA = 1e6
+MOST_STOPPED = 4
+LEAST_SILENT_S, SILENT_READINGS = 0.5, 3.0
+"""A quantity has stopped when it was silent for longer than this, and than so many of its readings are apart."""
 
 
 def page_of(lines: Iterable[Recorded], *, name: str) -> tuple[MonitorStatistics, Page]:
@@ -40,7 +43,7 @@ def build(found: MonitorStatistics, drawn: Drawn, name: str) -> Page:
     return Page(
         title=f"assay monitor: {name}",
         lead=lead(found),
-        lead_tone="plain" if found.finished else "unsure",
+        lead_tone="plain" if found.finished and not found.partial else "unsure",
         sections=(
             *_warnings(found),
             *_in_short(found),
@@ -66,15 +69,47 @@ def lead(found: MonitorStatistics) -> str:
     peak = "" if together.peak_power_w is None else f"; at most {together.peak_power_w:.0f} W at one moment"
     energy = "" if together.energy_j is None else f", {together.energy_j:.0f} J by the counters"
     cut = "" if found.finished else "; the recording was cut off"
-    return f"Watched {watched or 'nothing'} for {format_span(found.lasted_s)}{peak}{energy}{cut}."
+    lost = [f"GPU {source.source.removeprefix('gpu:')}" for source in found.sources if source.ended]
+    partial = f" Partial: {', '.join(lost)} {'was' if len(lost) == 1 else 'were'} lost." if lost else ""
+    return f"Watched {watched or 'nothing'} for {format_span(found.lasted_s)}{peak}{energy}{cut}.{partial}"
 
 
 def _warnings(found: MonitorStatistics) -> list[Section]:
-    told = [f"{s.title}: ended early, {s.ended}." for s in found.sources if s.ended]
+    told = [
+        f"{s.title}: lost before the end, {s.ended}. Its figures are of {s.n} samples until then."
+        for s in found.sources
+        if s.ended
+    ]
+    told += [f"{s.title}: {said}." for s in found.sources for said in missing_values(s)]
     told += [f"{s.title}: {s.missed} of {s.n + s.missed} samples missed." for s in found.sources if s.missed]
     told += [f"{s.title}: {c.note}." for s in found.sources for c in s.counted if c.note]
     told += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
     return [Section(title=WORTH_KNOWING, elements=tuple(Text(text=t, tone="unsure") for t in told))] if told else []
+
+
+def missing_values(source: SourceStatistics) -> list[str]:
+    """Say which quantities only some samples had, and which stopped being read before the last sample."""
+    gpu = source.source != "host"
+    few: dict[int, list[str]] = {}
+    for level in source.levels:
+        if gpu and level.n < source.n:
+            few.setdefault(level.n, []).append(meaning(level.quantity, gpu=gpu).title)
+    said = [f"{n} of {source.n} samples had {'; '.join(titles)}" for n, titles in few.items()]
+    read: list[Level | Counted] = [*source.counted, *(() if gpu else source.levels)]
+    stopped = [
+        f"{meaning(one.quantity, gpu=gpu).title}: last read {one.silent_s:.1f} s before the last sample"
+        for one in read
+        if _has_stopped(one, source)
+    ]
+    more = len(stopped) - MOST_STOPPED
+    return [*said, *stopped[:MOST_STOPPED], *([f"{more} more were no longer read"] if more > 0 else [])]
+
+
+def _has_stopped(one: Level | Counted, source: SourceStatistics) -> bool:
+    """Whether a quantity was silent for far longer than it took from one reading to the next."""
+    read_s = source.lasted_s - one.silent_s
+    every_s = read_s / (one.n - 1) if one.n > 1 else source.lasted_s / max(1, source.n)
+    return one.silent_s > max(LEAST_SILENT_S, SILENT_READINGS * every_s)
 
 
 def _in_short(found: MonitorStatistics) -> list[Section]:
@@ -136,10 +171,18 @@ def _section(source: SourceStatistics, found: MonitorStatistics, drawn: Drawn) -
 
 
 def _levels(source: SourceStatistics) -> Table:
-    titles = ("mean", "time mean", "lowest", "highest")
+    titles = ("samples", "mean", "time mean", "lowest", "highest")
     gpu = source.source != "host"
     rows: list[tuple[Cell, ...]] = [
-        (meaning(level.quantity, gpu=gpu).title, level.unit, level.mean, level.time_mean, level.minimum, level.maximum)
+        (
+            meaning(level.quantity, gpu=gpu).title,
+            level.unit,
+            level.n,
+            level.mean,
+            level.time_mean,
+            level.minimum,
+            level.maximum,
+        )
         for level in source.levels
         if "[" not in level.quantity
     ]

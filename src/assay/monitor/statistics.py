@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from assay.monitor.lines import Line
+    from assay.monitor.summary import SourceStatistics
 
+SAME_TIME, READ_EVERY_S = 0.1, 1.0
+"""Counters were read over the same time where the times differ by less than this share and one reading."""
+LONGEST_GAP_S, GAP_INTERVALS = 3.0, 5
+"""What was between two samples further apart than this, and than so many intervals, is not known."""
 JUMP_NS = 500_000_000
 """A wall clock that moves so much against the monotonic one was set, and not merely kept right."""
 
@@ -86,9 +91,13 @@ class Tally:
         self._sum.gpus = len(header.gpus)
         for gpu in header.gpus:
             title = f"GPU {gpu.index}" if gpu.name is None else f"GPU {gpu.index}, {gpu.name}"
-            self._sources[f"gpu:{gpu.index}"] = SourceTally(title=title, stride=1, gpu=True, uuid=gpu.uuid)
+            self._sources[f"gpu:{gpu.index}"] = SourceTally(
+                title=title, stride=1, gpu=True, gap_ns=_gap_ns(header, 1), uuid=gpu.uuid
+            )
         if header.host_every is not None:
-            self._sources["host"] = SourceTally(title="Host", stride=header.host_every, gpu=False)
+            stride = header.host_every
+            gap_ns = _gap_ns(header, stride)
+            self._sources["host"] = SourceTally(title="Host", stride=stride, gpu=False, gap_ns=gap_ns)
 
     def _check_clock(self, line: Beat | End) -> None:
         offset_ns = line.wall_ns - line.t_ns
@@ -108,8 +117,6 @@ class Tally:
             raise BadInput("There is no header, so that it cannot be known what was recorded.")
         start_ns, end_ns = window or (header.t_ns, max(self._last_ns, header.t_ns))
         sources = tuple(tally.told(name) for name, tally in self._sources.items())
-        energies = [source.difference("energy_j") for source in sources if source.source != "host"]
-        known = [energy for energy in energies if energy is not None]
         peak_w, peak_of = self._sum.peak()
         return MonitorStatistics(
             started_at_ns=start_ns,
@@ -120,14 +127,31 @@ class Tally:
             together=Together(
                 peak_power_w=peak_w,
                 peak_power_of=peak_of,
-                energy_j=sum(known) if known and len(known) == len(energies) else None,
+                energy_j=_energy_of_all([source for source in sources if source.source != "host"]),
             ),
             marks=tuple(_span(mark, header.t_ns) for mark in self._marks),
             busiest=self._top.told(),
             notes=(*([f"no GPU is watched: {header.gpu_note}"] if header.gpu_note else []), *self._jumps),
             finished=self._finished,
+            partial=any(source.ended for source in sources),
             origin=header.origin,
         )
+
+
+def _gap_ns(header: Header, stride: int) -> float:
+    return 1e9 * max(LONGEST_GAP_S, GAP_INTERVALS * stride * header.interval_s)
+
+
+def _energy_of_all(gpus: list[SourceStatistics]) -> float | None:
+    """Return what all GPUs spent; null where one does not say, was lost, or its counter was read for another time."""
+    counted = [gpu.counter("energy_j") for gpu in gpus]
+    known = [one for one in counted if one is not None and one.difference is not None]
+    if not known or len(known) < len(gpus) or any(gpu.ended for gpu in gpus):
+        return None
+    longest_s, shortest_s = max(one.over_s for one in known), min(one.over_s for one in known)
+    if longest_s - shortest_s > SAME_TIME * longest_s + READ_EVERY_S:
+        return None
+    return sum(one.difference for one in known if one.difference is not None)
 
 
 def _span(mark: Mark, zero_ns: int) -> Span:

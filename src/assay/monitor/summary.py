@@ -19,11 +19,12 @@ class Level(Value):
 
     quantity: str
     unit: str
-    n: int
+    n: int = Field(description="Samples that had it; the statistics are of these alone.")
     mean: float
-    time_mean: float | None = Field(description="Weighted by time; null: of one sample.")
+    time_mean: float | None = Field(description="Weighted by time, without gaps; null: of one sample.")
     minimum: float
     maximum: float
+    silent_s: float = Field(default=0.0, description="From when it was last read to the last sample.")
 
 
 class Counted(Value):
@@ -32,10 +33,11 @@ class Counted(Value):
     quantity: str
     unit: str
     n: int
-    difference: float | None = Field(description="Null: one sample, or it went back meanwhile.")
+    difference: float | None = Field(description="Null: one sample, it went back meanwhile, or too few ticks.")
     per_s: float | None
     over_s: float = Field(description="From the first sample to the last.")
     note: str | None = None
+    silent_s: float = Field(default=0.0, description="From when it was last read to the last sample.")
 
 
 class SourceStatistics(Value):
@@ -45,6 +47,7 @@ class SourceStatistics(Value):
     title: str
     uuid: str | None = None
     n: int
+    lasted_s: float = Field(default=0.0, description="From the first sample to the last.")
     missed: int = Field(description="Samples that should lie between the first and the last and do not.")
     levels: tuple[Level, ...] = ()
     counted: tuple[Counted, ...] = ()
@@ -60,7 +63,12 @@ class SourceStatistics(Value):
 
     def difference(self, quantity: str) -> float | None:
         """Return how far a counter went; null where that is not known."""
-        return next((counted.difference for counted in self.counted if counted.quantity == quantity), None)
+        counted = self.counter(quantity)
+        return None if counted is None else counted.difference
+
+    def counter(self, quantity: str) -> Counted | None:
+        """Return what was seen of a counter; null where nothing was."""
+        return next((counted for counted in self.counted if counted.quantity == quantity), None)
 
 
 class Together(Value):
@@ -68,7 +76,9 @@ class Together(Value):
 
     peak_power_w: float | None = Field(description="The highest sum of their power at one tick.")
     peak_power_of: str | None = Field(description="Which readings were summed: of each GPU the one that follows best.")
-    energy_j: float | None = Field(description="The sum of their counter differences.")
+    energy_j: float | None = Field(
+        description="The sum of their counter differences; null also where these are not of the same time."
+    )
 
 
 class Span(Value):
@@ -93,6 +103,7 @@ class MonitorStatistics(Value):
     busiest: tuple[BusyProcess, ...] = Field(default=(), description="Mean over all looks at every process.")
     notes: tuple[str, ...] = ()
     finished: bool = Field(description="Whether the recording was ended in good order.")
+    partial: bool = Field(default=False, description="Whether a GPU was lost before the end.")
     origin: Origin
 
     def of(self, source: str) -> SourceStatistics | None:

@@ -1,13 +1,17 @@
-"""What several processes say of a number that a sensor read in each: joules per token, watts.
+"""What one or several processes say of a number that a sensor read in each: joules per token, watts.
 
-One process is one draw, and what differs between processes is seen in their spread. How far the sensor may be off in
-a window is known beside it, and repeating does not show all of that: its lag is the same in every window. So the
-interval has two parts that add in squares: Student's t over the processes, and the sensor's own bound, once, as if it
-were off in every window alike. What of its error differs from window to window is then in both, which makes the
-interval wider than it must be, and never too narrow.
+Two things make such a number uncertain, and both count:
 
-Windows that the sensor knows better count for more, as far as processes are alike (DerSimonian and Laird; the spread
-is that of Hartung and Knapp).
+- the workload: calls of one process differ from each other, and processes differ more. Seen in their spread;
+- the sensor: how far it may be off in a window, statistically. Its lag is the same in every window, so that repeating
+  does not show all of it, and it counts once, as if it were off in every window alike.
+
+They add in squares. What of the sensor's error differs from window to window is then in both, which makes the interval
+wider than it must be, and never too narrow. The systematic bound of the sensor is kept apart, and is in neither.
+
+Of one process the spread is that of its calls: the interval is of what this process would give in another window, and
+says nothing of another process. Of several it is Student's t over them. Windows that are known better count for more,
+as far as processes are alike (DerSimonian and Laird; the spread is that of Hartung and Knapp).
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.stats.intervals import CONFIDENCE
+from assay.stats.intervals import CONFIDENCE, mean_interval
 from assay.stats.longrun import quantile
 
 if TYPE_CHECKING:
@@ -26,18 +30,32 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from assay.core.results import Scope
+
     Samples = NDArray[np.float64]
 
 DEVIATIONS = 1.96
 """Standard deviations in half of a sensor's interval."""
 
 
+FEWEST_PROCESSES = 3
+"""Below which their spread says too little of other processes for an estimate to be called that of a run."""
+
+
 @dataclass(frozen=True)
 class Draw:
-    """What one process gave; ``share`` is how far its sensor may be off, half an interval over the value."""
+    """What one process gave.
+
+    Attributes:
+        share: How far the sensor may be off in its window: half an interval over the value. Null: no sensor is in it.
+        calls: How many calls it is an average over. Null: it is not of calls, as idle power.
+        spread: How far its calls leave the value open: half an interval over it. Null: too few calls, or not of calls.
+    """
 
     value: float
     share: float | None = None
+    calls: int | None = None
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,36 @@ class Typical:
     method: str
 
 
+def scope_of(processes: int) -> Scope:
+    """Return what an estimate over so many processes is of: a run needs three, fewer are only themselves."""
+    return "run" if processes >= FEWEST_PROCESSES else "process"
+
+
+def rate_spread(counts: Samples, times: Samples) -> float | None:
+    """Return how far calls leave open how much is made in a time, or takes: half a 95 % interval, as a share.
+
+    ``counts`` is what each call made, ``times`` how long it took, in order. Energy over what was made is as open where
+    power is the same: the time of a call is what it is drawn for. Null for a single call.
+    """
+    if len(counts) != len(times) or not counts.sum() or not times.sum():
+        return None
+    return mean_spread(np.asarray(1.0 + times / times.mean() - counts / counts.mean(), dtype=np.float64))
+
+
+def mean_spread(values: Samples) -> float | None:
+    """Return half a 95 % interval of the mean of values in order, as a share of it; null for a single value.
+
+    Neighbours may resemble each other. Too few values to see that are taken as independent.
+    """
+    if len(values) < 2 or not values.mean():
+        return None
+    ends = mean_interval(values)
+    if ends is not None:
+        return (ends[1] - ends[0]) / 2 / abs(float(values.mean()))
+    half = quantile(CONFIDENCE, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return half / abs(float(values.mean()))
+
+
 def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
     """Return what one or more processes say."""
     if len(draws) == 1:
@@ -59,25 +107,35 @@ def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
     shares = np.array([draw.share for draw in draws if draw.share is not None])
     known = relative and len(shares) == len(draws)
     scaled = np.log(values) if relative else values
-    weights = _weights(scaled, shares / DEVIATIONS) if known else np.full(len(draws), 1.0)
+    errors = np.array([math.hypot(draw.share or 0.0, draw.spread or 0.0) for draw in draws]) / DEVIATIONS
+    weights = _weights(scaled, errors) if known else np.full(len(draws), 1.0)
     weights = weights / weights.sum()
     centre = float(weights @ scaled)
     spread = math.sqrt(float(weights @ (scaled - centre) ** 2) / (len(draws) - 1))
     half = quantile(confidence, len(draws) - 1) * spread
     how = f"{'geometric ' if relative else ''}mean of {len(draws)} processes, Student's t over them"
+    if len(draws) < FEWEST_PROCESSES:
+        half = max(half, max(draw.spread or 0.0 for draw in draws) * (1.0 if relative else float(np.abs(values).max())))
+        how += f" (fewer than the {FEWEST_PROCESSES} that stand for a run)"
     if known:
         half = math.hypot(half, float(weights @ shares))
-        how += ", and the sensor's own interval once, added in squares"
+        how += ", and the sensor's statistical interval once, added in squares"
     ends = (centre, centre - half, centre + half)
     value, low, high = (math.exp(end) for end in ends) if relative else ends
     return Typical(value, low, high, how)
 
 
 def _of_one(draw: Draw) -> Typical:
-    if draw.share is None:
+    if draw.calls is not None and draw.spread is None:
+        few = "one call" if draw.calls == 1 else f"{draw.calls} calls"
+        return Typical(draw.value, None, None, f"one process of {few}: too little for an interval")
+    parts = {"the spread of its calls": draw.spread, "the sensor's statistical interval": draw.share}
+    there = {name: part for name, part in parts.items() if part is not None}
+    if not there:
         return Typical(draw.value, None, None, "one process; too little for an interval")
-    off = abs(draw.value) * draw.share
-    return Typical(draw.value, draw.value - off, draw.value + off, "one process, the sensor's own interval")
+    off = abs(draw.value) * math.hypot(*there.values())
+    squares = ", added in squares" if len(there) > 1 else ""
+    return Typical(draw.value, draw.value - off, draw.value + off, f"one process: {' and '.join(there)}{squares}")
 
 
 def _weights(logs: Samples, errors: Samples) -> Samples:

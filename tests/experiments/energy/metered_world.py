@@ -188,6 +188,7 @@ class World:
             else None,
             energy=joules(power_w * window_s, self.sensor(window_s)) if whole else None,
             energy_note=(None if whole else note) if self.watched else "not told: no monitor watched",
+            energy_refusal="too_wide" if self.watched and bool(numbers) and self.refused(window_s) else None,
             host_energy={
                 name: joules(share * self.host_w * window_s, 0.1)
                 for name, share in (("package-0", 0.75), ("package-0/dram", 0.25), ("psys", 2.0))

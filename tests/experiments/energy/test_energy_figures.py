@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from assay.core.page import Page, Table, Text
 from assay.core.results import Estimate
@@ -157,7 +159,7 @@ def test_a_gpu_lost_midway_leaves_what_was_measured_marked() -> None:
     first, *others = result.rows
     told = first.figures["decode_j_per_token"]
     assert told is not None
-    assert (told.n, told.scope) == (2, "run")
+    assert (told.n, told.scope) == (2, "process"), "two processes do not stand for a run"
     assert all(row.figures["decode_j_per_token"] is not None for row in others), "the first process had them all"
     assert any("fell off the bus" in note for note in first.notes)
     assert "3 of 3 only in part" in EXPERIMENT.analyse(there, wanted, records).headline
@@ -426,15 +428,58 @@ def test_few_gaps_tell_no_p99_and_say_how_many_are_needed() -> None:
     assert value(row, "gap_p50_ms") == pytest.approx(20.0)
 
 
-def test_one_process_has_the_sensors_interval_and_says_so() -> None:
+def test_one_process_has_the_sensors_interval_and_that_of_its_calls_and_says_so() -> None:
     there = gpus(1)
-    wanted = options(there, config(repeats=1))
-    row = single(there, wanted, World(there, sensor=lambda _: 0.01))
-    told = row.figures["decode_j_per_token"]
-    assert told is not None
-    assert (told.scope, told.n) == ("process", 1)
-    assert told.relative_half_width == pytest.approx(0.01)
-    assert "sensor" in told.method
+    wanted = options(there, config(repeats=1, precision=0.9))
+
+    def told(sway: float) -> Estimate:
+        found = single(there, wanted, World(there, sensor=lambda _: 0.01, sway=sway)).figures["decode_j_per_token"]
+        assert found is not None
+        assert (found.scope, found.n) == ("process", 1)
+        return found
+
+    steady, swaying = told(0.0), told(0.3)
+    assert steady.relative_half_width == pytest.approx(0.01)
+    assert swaying.relative_half_width is not None
+    assert swaying.relative_half_width > 0.02
+    assert swaying.method == (
+        "one process: the spread of its calls and the sensor's statistical interval, added in squares"
+    )
+
+
+@pytest.mark.parametrize(("repeats", "words"), [(1, "one process"), (2, "2 processes"), (3, None)])
+def test_joules_of_fewer_than_three_processes_say_so_on_their_face(repeats: int, words: str | None) -> None:
+    there = gpus(1)
+    wanted = options(there, config(repeats=repeats, precision=0.9))
+    world = World(there, between=0.0)
+    row = single(there, wanted, world)
+    assert {found.scope for found in row.figures.values() if found is not None} == {"process" if words else "run"}
+    page = page_of(there, wanted, world)
+    assert (f"Joules are of {words}: other processes may differ" in page.lead) is (words is not None)
+    tables = [each for section in page.sections for each in section.elements if isinstance(each, Table)]
+    assert any("Scope process" in (table.note or "") for table in tables) is (words is not None)
+
+
+@settings(deadline=None, max_examples=25, derandomize=True)
+@given(
+    between=st.floats(0.0, 0.2), sensor=st.floats(0.001, 0.1), sway=st.floats(0.0, 0.5),
+    repeats=st.integers(1, 5), seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_joules_a_request_times_requests_a_second_are_watts(
+    between: float, sensor: float, sway: float, repeats: int, seed: int
+) -> None:
+    there = gpus(1)
+    wanted = options(there, config(repeats=repeats, precision=0.9))
+    row = single(there, wanted, World(there, between=between, sensor=lambda _: sensor, sway=sway, seed=seed))
+    joules, rate, power = (row.figures[name] for name in ("j_per_request", "requests_per_s", "power_w"))
+    assert joules is not None
+    assert rate is not None
+    assert power is not None
+    halves = [found.relative_half_width for found in (joules, rate, power)]
+    allowed = sum(half for half in halves if half is not None)
+    assert abs(joules.value * rate.value / power.value - 1) <= allowed + 1e-9
+    if repeats == 1:
+        assert joules.value * rate.value == pytest.approx(power.value)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from assay.core.results import Estimate
 from assay.experiments.energy.latencies import GAPS, first_tokens, gap_windows, per_request_us
 from assay.experiments.energy.measures import measured
 from assay.experiments.energy.rows import FIGURES
 from assay.experiments.energy.seen import CellSeen
 from assay.stats.intervals import mean_interval, median_interval
-from assay.stats.metered import typical
+from assay.stats.metered import scope_of, typical
 from assay.stats.quantiles import quantile_interval
 
 if TYPE_CHECKING:
@@ -21,9 +19,18 @@ if TYPE_CHECKING:
     from assay.experiments.energy.phases import Place
     from assay.experiments.energy.seen import Draws
     from assay.experiments.energy.stages import Gathered, Seen
+    from assay.workloads.generation.params import Phase
 
 ENERGY = {"prefill": "prefill_j_per_token", "decode": "decode_j_per_token", "whole": "j_per_output_token"}
 """The joules of a token in each phase; of a server, those of whole requests."""
+
+RATES: dict[str, Phase] = {
+    "decode_tokens_per_s": "decode",
+    "prefill_tokens_per_s": "prefill",
+    "output_tokens_per_s": "whole",
+    "requests_per_s": "whole",
+}
+"""Figures per second, and the phase they are of."""
 
 Told = Estimate | str
 """An estimate, or why there is none."""
@@ -58,7 +65,7 @@ def told(seen: CellSeen, name: str) -> Told:
 
 
 def over_processes(draws: Draws, unit: str, within: tuple[Ends, int] = (None, 0)) -> Told:
-    """Return what one or more processes say; of one alone, with the interval ``within`` it where no sensor has one."""
+    """Return what one or more processes say; of one alone, with the interval ``within`` it where its draw has none."""
     if isinstance(draws, str):
         return draws
     found = typical(draws)
@@ -71,7 +78,7 @@ def over_processes(draws: Draws, unit: str, within: tuple[Ends, int] = (None, 0)
         low=low,
         high=high,
         unit=unit,
-        scope="run" if len(draws) > 1 else "process",
+        scope=scope_of(len(draws)),
         method=how,
         n=max(n, len(draws)),
     )
@@ -88,10 +95,9 @@ def _within(seen: CellSeen, name: str) -> tuple[Ends, int]:
     elif name == "tpot_ms":
         windows, quantity = gap_windows(seen), "gap_us"
         ends = _tpot_ends(windows[0]) if windows else None
-    elif name.endswith("tokens_per_s") or name == "requests_per_s":
-        phase = name.partition("_")[0]
-        of = seen.of("decode" if phase == "decode" else "prefill" if phase == "prefill" else "whole")
-        return (None, 0) if isinstance(of, str) else (_rate_ends(of[0], name), sum(each.stage.calls for each in of))
+    elif name in RATES:
+        of = seen.of(RATES[name])
+        return (None, 0) if isinstance(of, str) else (None, sum(each.stage.calls for each in of))
     else:
         return None, 0
     scaled = None if ends is None else (ends[0] / 1e3, ends[1] / 1e3)
@@ -101,19 +107,3 @@ def _within(seen: CellSeen, name: str) -> tuple[Ends, int]:
 def _tpot_ends(window: Seen) -> Ends:
     requests = per_request_us(window)
     return median_interval(requests) if len(requests) > 1 else mean_interval(window.samples("gap_us"))
-
-
-def _rate_ends(window: Seen, name: str) -> Ends:
-    """Return the interval of a rate, from how calls of one window differ in what they made in their time."""
-    counted = window.samples("requests" if name == "requests_per_s" else _token(name))
-    times = window.samples("call_us")
-    if len(counted) != len(times) or not counted.sum():
-        return None
-    rate = float(counted.sum()) / window.window_s
-    strays = counted / counted.mean() - times / times.mean()
-    ends = mean_interval(np.asarray(strays, dtype=np.float64))
-    return None if ends is None else (rate * (1 + ends[0]), rate * (1 + ends[1]))
-
-
-def _token(name: str) -> str:
-    return "input_tokens" if name.startswith("prefill") else "output_tokens"

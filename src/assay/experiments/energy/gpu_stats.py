@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from assay.experiments.energy.answers import other_length
 from assay.experiments.energy.figures import over_processes
 from assay.experiments.energy.rows import GpuStats
-from assay.stats.metered import Draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ def _one(gpu: Gpu, windows: Sequence[Seen]) -> GpuStats:
     ]
     used = _most(looks, "memory_used_mib")
     draws = [
-        Draw(found.energy.value / requests, found.energy.relative_half_width)
+        seen.draw(found.energy.value / requests, found.energy.relative_half_width, "requests")
         for seen, found in looks
         if found.energy is not None and (requests := seen.count("requests")) > 0
     ]
@@ -85,6 +84,9 @@ def _note(gpu: Gpu, looks: Looks, windows: int) -> str | None:
     if untold:
         reason = (untold[0] or "no counter to read").removeprefix("not told: ")
         said.append(f"energy not told in {len(untold)} of {len(looks)} windows: {reason}")
+    samples = sum(found.samples or 0 for _, found in looks)
+    with_power = sum(found.power_samples or 0 for _, found in looks if found.samples)
+    said += [f"{with_power} of {samples} samples had power"] if 0 < with_power < samples else []
     silent = bool(looks) and all(found.power_w is None for _, found in looks)
     said += [f"GPU {gpu.index} does not say its power"] if silent else []
     return "; ".join(said) or None

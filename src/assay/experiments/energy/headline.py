@@ -8,6 +8,7 @@ from assay.core.units import significant
 from assay.experiments.energy.answers import STALLED
 from assay.experiments.energy.rows import HEADLINE
 from assay.experiments.energy.words import HOST_BOUND, half_width, sentence
+from assay.stats.metered import FEWEST_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,14 @@ def headline(result: EnergyResult) -> str:
     told = [(row, energy) for row in shown if (energy := energy_of(row)) is not None]
     where = f"{result.model} on {result.gpu}" if result.gpu else result.model
     first = sentence(f"{where}: {_energy(told) if told else _speed(shown)}")
-    parts = [first, _stalled(result.rows), _waiting(result.rows), _left_out(result), _fake(result.rows)]
+    parts = [
+        first,
+        _few_processes(told),
+        _stalled(result.rows),
+        _waiting(result.rows),
+        _left_out(result),
+        _fake(result.rows),
+    ]
     return " ".join(part for part in parts if part)
 
 
@@ -89,6 +97,18 @@ def _speed(rows: Sequence[EnergyRow]) -> str:
     reasons = [why for row in rows if (why := row.why_not.get(main_of(row.cell)))]
     untold = f"; energy not told: {reasons[0].rstrip('.')}" if reasons else ""
     return f"{', '.join(parts) or 'no token came while it was measured'}{untold}"
+
+
+def _few_processes(told: Sequence[tuple[EnergyRow, Estimate]]) -> str:
+    """Say that joules are of too few processes to stand for a run."""
+    few = [energy.n for _, energy in told if energy.scope == "process"]
+    if not few:
+        return ""
+    named = "one process" if max(few) == 1 else f"{max(few)} processes"
+    return (
+        f"Joules are of {named}: other processes may differ by more than the interval "
+        f"(scenario.repeats: {FEWEST_PROCESSES} or more cover that)."
+    )
 
 
 def _stalled(rows: Sequence[EnergyRow]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +15,14 @@ from assay.stats.metered import Draw
 from assay.workloads.generation.busy import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from assay.core.results import Estimate
     from assay.experiments.energy.seen import CellSeen, Draws
     from assay.experiments.energy.stages import Seen
     from assay.workloads.generation.params import Phase
+
+    Figure = Callable[[CellSeen], Draws]
 
 J_PER_WH = 3600.0
 NOT_SEEN_INTO = "a server's kernels and memory are not seen from outside"
@@ -40,15 +44,17 @@ def why_no_energy(windows: tuple[Seen, ...]) -> str:
     return (note or "no counter to read").removeprefix("not told: ")
 
 
-def _per_joule(phase: Phase, value: Callable[[Seen, float], float | None]) -> Callable[[CellSeen], Draws]:
-    """Return a figure that is made of the energy of each window of a phase."""
+def _per_joule(phase: Phase, counted: tuple[str, ...], value: Callable[[Seen, float], float | None]) -> Figure:
+    """Return a figure that is made of the energy of each window of a phase, over what is ``counted`` in it."""
 
     def draws(seen: CellSeen) -> Draws:
         windows = seen.of(phase)
         if isinstance(windows, str):
             return windows
         found = [
-            Draw(number, share_of(each.stage.energy))
+            each.draw(number, share_of(each.stage.energy), *counted)
+            if counted
+            else Draw(number, share_of(each.stage.energy))
             for each in windows
             if each.stage.energy is not None and (number := value(each, each.stage.energy.value)) is not None
         ]
@@ -57,20 +63,30 @@ def _per_joule(phase: Phase, value: Callable[[Seen, float], float | None]) -> Ca
     return draws
 
 
-def _per_second(phase: Phase, name: str) -> Callable[[CellSeen], Draws]:
+def _over(phase: Phase, *names: str, scale: float = 1.0) -> Figure:
+    """Return the energy of a phase over what was counted."""
+
+    def value(seen: Seen, joules: float) -> float | None:
+        count = seen.count(*names)
+        return scale * joules / count if count > 0 else None
+
+    return _per_joule(phase, names, value)
+
+
+def _per_second(phase: Phase, name: str) -> Figure:
     """Return how many of something came in each second of a phase."""
 
     def draws(seen: CellSeen) -> Draws:
         windows = seen.of(phase)
         if isinstance(windows, str):
             return windows
-        found = [Draw(each.count(name) / each.window_s) for each in windows if each.count(name) > 0]
-        return found or "no token came"
+        counted = [each for each in windows if each.count(name) > 0]
+        return [each.draw(each.count(name) / each.window_s, None, name) for each in counted] or "no token came"
 
     return draws
 
 
-def _per_request(draws: Callable[[CellSeen], Draws]) -> Callable[[CellSeen], Draws]:
+def _per_request(draws: Figure) -> Figure:
     """Return a figure of whole requests, which is told only where they were what was asked for."""
     return lambda seen: other_length(seen) or none_whole(seen) or draws(seen)
 
@@ -79,17 +95,7 @@ def _in_or_out(seen: CellSeen) -> Draws:
     """Return the joules of a token read or made; those read are not always known."""
     if seen.whole and not any(len(each.samples("input_tokens")) for each in seen.whole):
         return PROMPTS
-    return _per_joule("whole", _over("input_tokens", "output_tokens"))(seen)
-
-
-def _over(*names: str, scale: float = 1.0) -> Callable[[Seen, float], float | None]:
-    """Return energy over what was counted."""
-
-    def value(seen: Seen, joules: float) -> float | None:
-        count = seen.count(*names)
-        return scale * joules / count if count > 0 else None
-
-    return value
+    return _over("whole", "input_tokens", "output_tokens")(seen)
 
 
 def _carbon(seen: CellSeen) -> Draws:
@@ -98,7 +104,7 @@ def _carbon(seen: CellSeen) -> Draws:
     draws = measured(seen, "wh_per_1000_requests")
     if isinstance(draws, str):
         return draws
-    return [Draw(draw.value / 1000 * seen.carbon_g_per_kwh, draw.share) for draw in draws]
+    return [replace(draw, value=draw.value / 1000 * seen.carbon_g_per_kwh) for draw in draws]
 
 
 def _idle_w(seen: CellSeen) -> Draws:
@@ -134,7 +140,7 @@ def _both(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else float(np.hypot(one, other))
 
 
-def _of_facts(phase: Phase, value: Callable[[Seen], float | None], why: str) -> Callable[[CellSeen], Draws]:
+def _of_facts(phase: Phase, value: Callable[[Seen], float | None], why: str) -> Figure:
     """Return a figure that is made of what the worker found out about a phase."""
 
     def draws(seen: CellSeen) -> Draws:
@@ -145,6 +151,10 @@ def _of_facts(phase: Phase, value: Callable[[Seen], float | None], why: str) -> 
         return found or why
 
     return draws
+
+
+def _per_j(seen: Seen, joules: float) -> float | None:
+    return seen.count("output_tokens") / joules or None
 
 
 def _ratio(seen: Seen, above: str, below: str, times: float = 1.0) -> float | None:
@@ -191,10 +201,20 @@ def _phases_share(seen: CellSeen) -> Draws:
         read_j = energies[0].value / max(1.0, parts[0].count("input_tokens")) * whole.count("input_tokens")
         made_j = energies[1].value / max(1.0, parts[1].count("output_tokens")) * max(0.0, made - requests)
         apart = read_j + made_j
+        if not apart:
+            continue
         shares = [share_of(energy) or 0.0 for energy in energies]
-        off = float(np.hypot(np.hypot(shares[0] * read_j, shares[1] * made_j) / apart, shares[2])) if apart else 0.0
-        found.append(Draw(apart / energies[2].value, off))
+        spreads = [parts[0].spread("input_tokens"), parts[1].spread("output_tokens"), whole.spread("output_tokens")]
+        weights = read_j / apart, made_j / apart, 1.0
+        ratio, off = apart / energies[2].value, _combined(shares, weights)
+        found.append(Draw(ratio, off, whole.stage.calls, _combined(spreads, weights)))
     return found or "no process told the energy of both phases and of whole requests"
+
+
+def _combined(parts: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return parts of an interval that do not know of each other as one; null where one of them is not known."""
+    known = [weight * part for part, weight in zip(parts, weights, strict=True) if part is not None]
+    return math.hypot(*known) if len(known) == len(parts) else None
 
 
 def _of_process(seen: CellSeen, phase: Phase, like: Seen) -> Seen | None:
@@ -206,7 +226,7 @@ def _host(seen: CellSeen) -> Draws:
     if isinstance(windows, str):
         return windows
     found = [
-        Draw(energy.value / each.count("output_tokens"), share_of(energy))
+        each.draw(energy.value / each.count("output_tokens"), share_of(energy), "output_tokens")
         for each in windows
         if (energy := each.host_energy) is not None and each.count("output_tokens") > 0
     ]
@@ -214,21 +234,21 @@ def _host(seen: CellSeen) -> Draws:
     return found or (note or "no counter to read").removeprefix("not told: ")
 
 
-FIGURE: dict[str, Callable[[CellSeen], Draws]] = {
-    "decode_j_per_token": _per_joule("decode", _over("output_tokens")),
-    "prefill_j_per_token": _per_joule("prefill", _over("input_tokens")),
-    "j_per_output_token": _per_joule("whole", _over("output_tokens")),
+FIGURE: dict[str, Figure] = {
+    "decode_j_per_token": _over("decode", "output_tokens"),
+    "prefill_j_per_token": _over("prefill", "input_tokens"),
+    "j_per_output_token": _over("whole", "output_tokens"),
     "j_per_total_token": _in_or_out,
-    "j_per_request": _per_request(_per_joule("whole", _over("requests"))),
-    "wh_per_1000_requests": _per_request(_per_joule("whole", _over("requests", scale=1000 / J_PER_WH))),
+    "j_per_request": _per_request(_over("whole", "requests")),
+    "wh_per_1000_requests": _per_request(_over("whole", "requests", scale=1000 / J_PER_WH)),
     "carbon_g_per_1000_requests": _carbon,
     "decode_tokens_per_s": _per_second("decode", "output_tokens"),
     "prefill_tokens_per_s": _per_second("prefill", "input_tokens"),
     "output_tokens_per_s": _per_second("whole", "output_tokens"),
     "requests_per_s": _per_request(_per_second("whole", "requests")),
     **LATENCIES,
-    "tokens_per_s_per_w": _per_joule("whole", lambda seen, joules: seen.count("output_tokens") / joules),
-    "power_w": _per_joule("whole", lambda seen, joules: joules / seen.window_s),
+    "tokens_per_s_per_w": _per_joule("whole", ("output_tokens",), _per_j),
+    "power_w": _per_joule("whole", (), lambda seen, joules: joules / seen.window_s),
     "idle_w": _idle_w,
     "idle_share": _idle_share,
     "busy_share": _of_facts("decode", busy_share, "the kernels of a GPU were not looked at"),

@@ -140,13 +140,15 @@ def _total(windows: Sequence[Seen]) -> Estimate | None:
 
 
 def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]) -> bool:
-    """Return whether a process or phase is missing or cut short, or requests were not as asked for, or not whole."""
+    """Return whether a process, phase or GPU is missing or cut short, or requests not as asked or not whole."""
     if other_length(seen) is not None or none_whole(seen) is not None:
         return True
     wanted = {place.phase: times for place, times in expected.items() if place.cell == seen.cell}
     if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in wanted.items()):
         return True
     windows = [each for several in seen.windows.values() for each in several]
+    if any(each.record.lost_gpus for each in windows):
+        return True
     return any(each.record.status != "ok" or (each.facts is not None and each.facts.left_out) for each in windows)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.stats.metered import Draw, mean_spread, rate_spread
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -47,6 +49,23 @@ class Seen:
     def count(self, *names: str) -> float:
         """Return what calls counted under some names, all of them together."""
         return math.fsum(float(self.samples(name).sum()) for name in names)
+
+    def draw(self, value: float, share: float | None, *counted: str) -> Draw:
+        """Return a value that was counted over its calls, with how far the sensor and the calls leave it open."""
+        return Draw(value, share, self.stage.calls, self.spread(*counted))
+
+    def spread(self, *counted: str) -> float | None:
+        """Return how far its calls leave open how much is made in a time; half an interval, as a share.
+
+        Of a single call, from how its tokens followed each other. Null where that was not seen either.
+        """
+        times = self.samples("call_us")
+        counts = [samples for name in counted if len(samples := self.samples(name)) == len(times)]
+        if not counts:
+            return None
+        if len(times) == 1:
+            return mean_spread(self.samples("gap_us"))
+        return rate_spread(np.sum(counts, axis=0), times)
 
     def fact(self, name: str) -> float | None:
         """Return a number that the worker found out; null where it did not."""

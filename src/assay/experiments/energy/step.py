@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from assay.experiments.energy.stages import Gathered
     from assay.store.records import Records
 
-TOO_SHORT = "too short"
-"""What a sensor's refusal says where a longer window would help."""
+TOO_SHORT = frozenset({"too_few_ticks", "too_wide"})
+"""A sensor's refusals where a longer window helps."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _wants_longer(options: EnergyOptions, seen: CellSeen, phase: str) -> bool:
         return False
     estimate = told(seen, ENERGY.get(phase, ENERGY["whole"]))
     if isinstance(estimate, str):
-        return any(TOO_SHORT in (each.stage.energy_note or "") for each in windows)
+        return any(each.stage.energy_refusal in TOO_SHORT for each in windows)
     half = estimate.relative_half_width
     return half is None or half > options.config.scenario.precision
 

@@ -9,6 +9,7 @@ from assay.experiments.energy.findings import COMPARED, ratio_of
 from assay.experiments.energy.rows import FIGURES
 from assay.experiments.energy.words import HOST_BOUND, number, reasons_of, share
 from assay.experiments.notes import grouped
+from assay.stats.metered import FEWEST_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,8 +57,9 @@ SHARES = {
     "compute_share": "of arithmetic's speed, prefill",
 }
 NOTE = (
-    "GPU energy alone unless it says host; ± is half of a 95 % interval, over the processes, and never narrower than "
-    "the sensor allows. Beside it the sensor itself may be off by 5 %, which nothing here can show."
+    "GPU energy alone unless it says host; ± is half of a 95 % interval: how processes differ (of one process, how its "
+    "calls do) and the sensor's statistical interval, added in squares. Beside it the sensor itself may be off by 5 %, "
+    "which nothing here can show."
 )
 REQUESTS_NOTE = "Phases over whole: prefill and decode, measured apart."
 POWER_NOTE = "All GPUs together, while whole requests run. Idle: with the model in place and nothing to do."
@@ -73,13 +75,23 @@ GRAVE = (
     "do not make its tokens",
 )
 """What tells a warning from a remark."""
+PROCESS_NOTE = (
+    f"Scope process: fewer than {FEWEST_PROCESSES} processes, and another one may differ by more than the interval."
+)
 HOST_NOTE = "Energy of the host is that of its processors and their memory, whoever used them meanwhile."
 
 
 def energy(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return the joules of tokens and of requests; nothing where none is told."""
     host = any(row.figures.get("host_j_per_output_token") for row in rows)
-    per_token = _figures("Energy of a token", rows, TOKENS, f"{NOTE} {HOST_NOTE}" if host else NOTE)
+    few = any(
+        found is not None and found.scope == "process"
+        for row in rows
+        for name in TOKENS
+        for found in [row.figures.get(name)]
+    )
+    notes = [NOTE, *([HOST_NOTE] if host else []), *([PROCESS_NOTE] if few else [])]
+    per_token = _figures("Energy of a token", rows, TOKENS, " ".join(notes))
     per_request = _figures("Energy of a request", rows, REQUESTS, REQUESTS_NOTE)
     return [*per_token, *per_request, *_figures("Power", rows, POWER, POWER_NOTE)]
 

@@ -54,6 +54,7 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
         dict.fromkeys(
             [
                 *_cut_short(seen, gathered),
+                *_lost_gpus(windows),
                 *_errors(seen),
                 *answers.notes(seen),
                 *_client_bound(seen),
@@ -82,6 +83,12 @@ def _cut_short(seen: CellSeen, gathered: Gathered) -> list[str]:
     told = {reason for _, reason in reasons}
     lost = dict.fromkeys(r.reason for r in gathered.records if r.status != "ok" and r.reason)
     return [*said, *(f"the run was cut short: {reason.rstrip('.')}" for reason in lost if reason not in told)]
+
+
+def _lost_gpus(windows: Sequence[Seen]) -> list[str]:
+    """Say which metered GPUs were lost while the cell was measured, or before."""
+    lost = {gpu.gpu: gpu.reason for each in windows for gpu in each.record.lost_gpus}
+    return [f"GPU {number} was lost: {reason}" for number, reason in lost.items()]
 
 
 def _errors(seen: CellSeen) -> list[str]:

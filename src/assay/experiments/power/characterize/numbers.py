@@ -10,6 +10,7 @@ import numpy as np
 
 from assay.core.results import Estimate
 from assay.stats.intervals import restarts_interval
+from assay.stats.metered import Draw, scope_of, typical
 from assay.stats.resampled import over_repeats
 
 if TYPE_CHECKING:
@@ -122,23 +123,30 @@ def time_of(rows: Sequence[GpuRow]) -> Estimate:
 
 
 def energy_of(rows: Sequence[GpuRow]) -> Estimate | None:
-    """Return the energy of a call with its interval: over repeats, and never narrower than the sensor allows."""
+    """Return the energy of a call: the spread of repeats (of one, that of its times) and the sensor's interval."""
     told = [row for row in rows if row.energy_per_call_j is not None]
-    repeats = list(by_repeat(told, lambda row: row.energy_per_call_j).values())
+    repeats = by_repeat(told, lambda row: row.energy_per_call_j)
     if not repeats:
         return None
-    halves = [_half(row) for row in told]
-    sensor = None if None in halves else float(np.mean([half for half in halves if half is not None]))
-    value, spread, how = repeats[0], None, "the card's energy over the calls made meanwhile"
-    if len(repeats) > 1:
-        value, low, high = over_repeats(np.array(repeats))
-        spread = (high - low) / 2 / value
-        how += f"; over {len(repeats)} repeats, Student's t, and at least as wide as the sensor's own bound"
-    known = [half for half in (sensor, spread) if half is not None]
-    half = max(known) if known and sensor is not None else None
-    ends = (None, None) if half is None else (value * (1 - half), value * (1 + half))
-    scope = "run" if len(repeats) > 1 else "process"
-    return Estimate(value=value, low=ends[0], high=ends[1], unit="J", scope=scope, method=how, n=len(told))
+    found = typical([_draw(value, [row for row in told if row.repeat == repeat]) for repeat, value in repeats.items()])
+    return Estimate(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        unit="J",
+        scope=scope_of(len(repeats)),
+        method=f"the card's energy over the calls made meanwhile; {found.method}",
+        n=len(told),
+    )
+
+
+def _draw(value: float, rows: Sequence[GpuRow]) -> Draw:
+    """Return what one repeat gave; how far its calls leave energy open is what they leave open of its time."""
+    halves = [_half(row) for row in rows]
+    known = [half for half in halves if half is not None]
+    sensor = float(np.mean(known)) if len(known) == len(halves) else None
+    spread = time_of(rows).relative_half_width
+    return Draw(value, sensor, sum(row.n for row in rows), spread)
 
 
 def _half(row: GpuRow) -> float | None:

@@ -14,6 +14,7 @@ from assay.experiments.power.sweep.optimum import Optimum, lowest
 from assay.experiments.power.sweep.readings import readings
 from assay.experiments.power.sweep.work import unit_of_work, work_per_call
 from assay.stats.crossed import crossed
+from assay.stats.metered import Draw, mean_spread, scope_of, typical
 from assay.stats.resampled import over_repeats
 from assay.stats.summary import estimate
 
@@ -165,7 +166,7 @@ def _step(options: SweepOptions, place: int, several: list[Reading], unit: Unit 
         time_us=_time(several),
         calls_per_s=_over([r.calls_per_s for r in several], "calls/s"),
         energy_j=_energy(several),
-        cost_j=_told([_cost(options, r, unit) for r in several], "J"),
+        cost_j=_joules([(r, _cost(options, r, unit)) for r in several]),
     )
 
 
@@ -177,19 +178,32 @@ def _time(several: list[Reading]) -> Estimate:
 
 
 def _energy(several: list[Reading]) -> Estimate | None:
-    """Return the energy of a call; of one repeat its interval is what the sensor leaves open."""
-    found = _told([r.energy_per_call_j for r in several], "J")
-    energy = several[0].energy_j
-    if found is None or found.n > 1 or energy is None or energy.low is None or energy.high is None:
-        return found
-    scale = found.value / energy.value
-    ends = {"low": energy.low * scale, "high": energy.high * scale}
-    return found.model_copy(update={**ends, "scope": "process", "method": energy.method})
+    """Return the energy of a call: how repeats differ (of one, its calls) and the sensor's interval."""
+    return _joules([(r, r.energy_per_call_j) for r in several])
 
 
-def _told(values: Sequence[float | None], unit: str) -> Estimate | None:
-    known = [value for value in values if value is not None and value > 0]
-    return _over(known, unit) if known else None
+def _joules(several: Sequence[tuple[Reading, float | None]]) -> Estimate | None:
+    """Return joules that each repeat gave; null where none did."""
+    draws = [_draw(reading, value) for reading, value in several if value is not None and value > 0]
+    if not draws:
+        return None
+    found = typical(draws)
+    return Estimate(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        unit="J",
+        scope=scope_of(len(draws)),
+        method=found.method,
+        n=len(draws),
+    )
+
+
+def _draw(reading: Reading, value: float) -> Draw:
+    """Return what one repeat gave; how far its calls leave energy open is what they leave open of its time."""
+    sensor = None if reading.energy_j is None else reading.energy_j.relative_half_width
+    samples = np.concatenate(reading.samples)
+    return Draw(value, sensor, len(samples), mean_spread(samples))
 
 
 def _over(values: Sequence[float], unit: str) -> Estimate:
