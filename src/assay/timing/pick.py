@@ -155,8 +155,8 @@ def _line_up(
         except AssayError as error:
             lineup.out.append(Candidate(name=bound.name, status="failed", reason=str(error)))
     if not lineup.rigged:
-        first = lineup.out[0]
-        raise TrialFailed(f"None of {len(named)} candidates can be picked; the first, {first.name}: {first.reason}")
+        out = lineup.out[0]
+        raise TrialFailed(f"None of {len(named)} candidates can be picked; the first, {out.name}: {out.reason}")
     return lineup
 
 
