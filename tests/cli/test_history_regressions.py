@@ -42,6 +42,14 @@ def test_a_regression_is_shown_written_and_stops_the_gate(command: Command, tmp_
     assert step["last_good"]["commit"] != step["first_bad"]["commit"]
 
 
+def test_a_change_of_the_estimates_method_is_no_regression(command: Command, history_place: Place) -> None:
+    logs = noise(6, 2 * CHANGED, seed=11)
+    logs[:, CHANGED:] += np.log(1.12)
+    filled(Made(logs, method=lambda day: "median" if day < CHANGED else "trimmed mean"), history_place)
+    done = command("history", "regressions", "--fail-on-regression")
+    assert (done.code, "12 series" in done.out) == (0, True)
+
+
 @pytest.mark.usefixtures("stepped")
 def test_steps_that_are_old_or_of_something_else_do_not_stop_the_gate(command: Command) -> None:
     gate = ("history", "regressions", "--fail-on-regression")
