@@ -31,6 +31,7 @@ from assay.launch import staging
 from assay.launch.costs import costs
 from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
+from assay.store.identity import with_identity
 from assay.store.records import Records
 from assay.timing.lanes import START_US
 
@@ -142,7 +143,8 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     """Analyse what a run folder holds, and write its findings."""
     options = experiment.options_type.model_validate(folder.plan.options)
     records = folder.records()
-    findings = experiment.analyse(folder.machine, options, records)
+    trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
+    findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
     folder.keep_findings(findings)
     if isinstance(experiment, LeavesFiles):
         folder.keep_files(experiment.files(folder.machine, options, findings, records))

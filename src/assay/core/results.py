@@ -393,6 +393,10 @@ class Finding(Value):
     records: tuple[str, ...] = Field(description="Trial ids of the records it rests on.")
     reason: str | None = None
     facts: Params = Field(default_factory=dict)
+    identity: dict[str, dict[str, str]] | None = Field(
+        default=None,
+        description="What its trials measured, by aspect (parameters, isolation …) and name; null: not of trials.",
+    )
     origin: Origin = "real"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from assay.experiments.comparing.values import Name, Number
 from assay.experiments.threshold.options import TIMES
 from assay.experiments.variance.compare import best_times
+from assay.store.identity import DTYPE, Detail, details_in, model_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,19 +23,27 @@ if TYPE_CHECKING:
 THRESHOLD = "threshold"
 """The quantity of a recommended threshold: a size, not a measured number."""
 
-NO_MODEL: Mapping[str, str] = {}
 
-
-def of_tunings(found: Iterable[Older], models: Mapping[str, str] = NO_MODEL) -> list[Number]:
-    """Return the best time of each kernel on each device; ``models`` are those of the devices."""
-    by_kernel: dict[str, list[Older]] = {}
+def of_tunings(found: Iterable[Older]) -> list[Number]:
+    """Return the best time of each kernel on each device."""
+    by_name: dict[tuple[Name, str | None], list[Older]] = {}
     for older in found:
-        by_kernel.setdefault(older.kernel, []).append(older)
+        name, model = _tuned(older)
+        by_name.setdefault((name, model), []).append(older)
     return [
-        _drawn(Name(kernel, (), "best_time_ms"), device or None, models.get(device), times, "ms")
-        for kernel, several in by_kernel.items()
+        _drawn(name, device or None, model, times, "ms")
+        for (name, model), several in by_name.items()
         for device, times in best_times(several).items()
     ]
+
+
+def _tuned(older: Older) -> tuple[Name, str | None]:
+    """Return what a tuning is of, as far as its file says, and the model of its device."""
+    if older.identity is None:
+        return Name(older.kernel, (), "best_time_ms"), None
+    work = older.identity.get("workload", {}).get("workload", older.kernel)
+    details = tuple(detail for detail in details_in(older.identity) if detail.aspect != "workload")
+    return Name(work, details, "best_time_ms"), model_in(older.identity)
 
 
 def of_shapes(rows: Iterable[Shape], model: str | None) -> list[Number]:
@@ -45,13 +54,13 @@ def of_shapes(rows: Iterable[Shape], model: str | None) -> list[Number]:
 def _shape(row: Shape, model: str | None) -> Iterator[Number]:
     work = dict(row.setting).get("workload", "dilated attention")
     details = (
-        *((name, value) for name, value in row.setting if name != "workload"),
-        *((("tokens", str(row.asked)),) if row.tokens else ()),
-        ("batch", str(row.batch)),
-        ("ranks", str(row.world)),
-        ("ring", str(row.ring)),
-        ("scaling", "weak" if row.weak else "strong"),
-        ("measured by", "the older tool" if row.by is None else "Assay"),
+        *(_parameter(name, value) for name, value in row.setting if name != "workload"),
+        *([_parameter("tokens", str(row.asked))] if row.tokens else []),
+        _parameter("batch", str(row.batch)),
+        Detail("conditions", "ranks", str(row.world)),
+        Detail("conditions", "ring", str(row.ring)),
+        Detail("conditions", "scaling", "weak" if row.weak else "strong"),
+        Detail("conditions", "measured by", "the older tool" if row.by is None else "Assay"),
     )
     yield _spanned(Name(work, details, "time_ms"), model, row.time_ms, "ms")
     for quantity, value, unit in (
@@ -130,8 +139,12 @@ def _positive(value: JsonValue) -> float | None:
     return float(value) if 0 < value < math.inf else None
 
 
-def _details(params: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(value)) for name, value in params.items() if value is not None)
+def _details(params: Mapping[str, object]) -> tuple[Detail, ...]:
+    return tuple(_parameter(name, str(value)) for name, value in params.items() if value is not None)
+
+
+def _parameter(name: str, value: str) -> Detail:
+    return Detail("dtype" if name == DTYPE else "parameters", name, value)
 
 
 def _drawn(name: Name, device: str | None, model: str | None, draws: Iterable[float], unit: str) -> Number:

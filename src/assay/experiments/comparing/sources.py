@@ -74,7 +74,7 @@ def _run(path: Path) -> Source:
     if experiment == scaling.EXPERIMENT:
         readers["shapes"] = lambda: from_older.of_shapes(scaling.read(path).rows, model_of(folder.machine))
     if experiment in variance.READABLE:
-        readers["tunings"] = lambda: _tunings(path, folder.machine)
+        readers["tunings"] = lambda: _tunings(path)
     if (path / FINDINGS).is_file():
         readers["findings"] = lambda: _findings(path / FINDINGS)
     records = folder.records()
@@ -115,13 +115,12 @@ def _facts(folder: RunFolder, path: Path) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def _tunings(path: Path, machine: Machine) -> list[Number]:
+def _tunings(path: Path) -> list[Number]:
     """Return the tunings of a run: of one with phases, those of its baseline."""
     group = variance.read_group([path], "baseline")
     if not group.sources:
         raise BadInput(f"{'; '.join(group.unusable)}.")
-    titles = {name: each.title for name, each in targets(machine).items()}
-    return from_older.of_tunings([source.older for source in group.sources], titles)
+    return from_older.of_tunings([source.older for source in group.sources])
 
 
 def _tuning_files(path: Path) -> Source:

@@ -163,7 +163,7 @@ def points_of(records: Iterable[tuple[Entry, Trial]], keys: Keys) -> tuple[dict[
 
 
 def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, str, Measured | None]]:
-    """Give what every series of a trial has in common, the quantity, and the estimate of its record; null: it failed."""
+    """Give what the series of a trial have in common, each quantity, and its estimate; null where it failed."""
     for role in trial.roles:
         if role.duty != "timed":
             continue
