@@ -81,6 +81,11 @@ def dtype_of(record: Record, role: str, subject: int) -> str | None:
     return next((one.dtype for one in facts if one.subject == subject and one.dtype is not None), None)
 
 
+def model_of(machine: Machine) -> str:
+    """Return the models of a machine's GPUs, or of the host where it has none."""
+    return ", ".join(dict.fromkeys(each.title for each in targets(machine).values())) or host_class(machine)
+
+
 def placed_on(role: Role, machine: Machine) -> tuple[str, str]:
     """Return which devices a role is on, and their model: that of the host where they are cores."""
     known = targets(machine)

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from assay.experiments.comparing.values import Name, Number
+from assay.experiments.scaling.rows import DEVICE
 from assay.experiments.threshold.options import TIMES
 from assay.experiments.variance.compare import best_times
-from assay.store.identity import DTYPE, Detail, details_in, model_in
+from assay.store.identity import DTYPE, ISOLATION, Detail, details_in, model_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,9 +53,11 @@ def of_shapes(rows: Iterable[Shape], model: str | None) -> list[Number]:
 
 
 def _shape(row: Shape, model: str | None) -> Iterator[Number]:
-    work = dict(row.setting).get("workload", "dilated attention")
+    setting = dict(row.setting)
+    work, model = setting.get("workload", "dilated attention"), setting.get(DEVICE, model)
     details = (
-        *(_parameter(name, value) for name, value in row.setting if name != "workload"),
+        *(_parameter(name, value) for name, value in row.setting if name not in {"workload", ISOLATION, DEVICE}),
+        *([Detail("isolation", ISOLATION, setting[ISOLATION])] if ISOLATION in setting else []),
         *([_parameter("tokens", str(row.asked))] if row.tokens else []),
         _parameter("batch", str(row.batch)),
         Detail("conditions", "ranks", str(row.world)),

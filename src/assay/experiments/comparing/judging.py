@@ -130,8 +130,8 @@ def _pair(name: Name, other: int, first: tuple[Number, ...], second: tuple[Numbe
         missing = next((number for number in side if number.value is None), None)
         if all(number.value is None for number in side):
             why = missing.reason if missing is not None else "not measured"
-            reason = f"{which} has no number: {why}"
-            return Pair(name, other, first, second, None, doubt="no number", reason=reason)
+            missed = f"{which} has no number: {why}"
+            return Pair(name, other, first, second, None, doubt="no number", reason=missed)
     first, second = (tuple(n for n in side if n.value is not None) for side in (first, second))
     strata = _strata(first, second)
     ratio = _ratio(strata)

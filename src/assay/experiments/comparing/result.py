@@ -170,8 +170,8 @@ def _across_models(table: Table) -> list[Different]:
     for name, row in table.shared.items():
         for other in range(1, len(table.sources)):
             if row[other] and not on_same(row[0], row[other]):
-                sides = (", ".join(sorted(models(row[place]))) for place in (0, other))
-                seen.setdefault((name.work, other, *sides), []).append(name.quantity)
+                one, two = (", ".join(sorted(models(row[place]))) for place in (0, other))
+                seen.setdefault((name.work, other, one, two), []).append(name.quantity)
     return [
         Different(
             what=work,

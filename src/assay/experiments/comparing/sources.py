@@ -14,7 +14,7 @@ from assay.experiments.threshold import saved
 from assay.experiments.threshold.older import FILE as THRESHOLDS
 from assay.experiments.variance import sources as variance
 from assay.isolation.targets import targets
-from assay.store.history.keys import host_class
+from assay.store.identity import model_of
 from assay.store.runs import RunFolder, run_paths
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from assay.core.results import Origin
     from assay.experiments.comparing.values import Number, View
-    from assay.machine.model import Machine
 
     Reader = Callable[[], Sequence[Number]]
 
@@ -93,11 +92,6 @@ def _run(path: Path) -> Source:
         origin=min(origins, default="real"),
         notes=tuple(notes),
     )
-
-
-def model_of(machine: Machine) -> str:
-    """Return the models of a machine's GPUs, or of the host where it has none."""
-    return ", ".join(dict.fromkeys(each.title for each in targets(machine).values())) or host_class(machine)
 
 
 def _facts(folder: RunFolder, path: Path) -> dict[str, str]:
