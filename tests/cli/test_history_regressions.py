@@ -78,3 +78,10 @@ def test_an_empty_history_has_nothing_to_tell(command: Command) -> None:
     done = command("history", "regressions")
     assert done.code == 0
     assert "Nothing can be told" in done.out
+
+
+def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(command: Command, history_place: Place) -> None:
+    filled(Made(noise(2, 5, seed=1)), history_place)
+    done = command("history", "regressions", "--fail-on-regression")
+    assert (done.code, done.out) == (2, "")
+    assert "The gate has nothing it could decide on. Nothing can be told: no series has the" in done.err

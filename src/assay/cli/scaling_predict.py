@@ -59,7 +59,9 @@ BENCHMARK_RUNS = 10
 @click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @click.option("--warmup-runs", type=click.IntRange(0), default=3, show_default=True, envvar="WARMUP_RUNS")
-@click.option("--benchmark-runs", type=click.IntRange(1), default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS")
+@click.option(
+    "--benchmark-runs", type=click.IntRange(1), default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS"
+)
 @minding_strangers
 @retaking
 @watching

@@ -10,6 +10,8 @@ from assay.store.history.keys import conditions, host_class
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pydantic import JsonValue
+
     from assay.core.plan import Role, Subject, Trial
     from assay.core.results import Findings, Record
     from assay.core.values import Scalar
@@ -131,6 +133,17 @@ def identity_of(parts: Iterable[Part], machine: Machine) -> Identity:
     for (aspect, name), values in gathered.items():
         found.setdefault(aspect, {})[name] = ", ".join(sorted(values))
     return found
+
+
+def as_identity(content: JsonValue) -> Identity | None:
+    """Return an identity as a file has it; null where it has none."""
+    if not isinstance(content, dict):
+        return None
+    return {
+        aspect: {name: str(value) for name, value in values.items()}
+        for aspect, values in content.items()
+        if isinstance(values, dict)
+    }
 
 
 def model_in(identity: Identity) -> str | None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from assay.experiments.comparing.values import Name, Number
 from assay.experiments.scaling.rows import DEVICE
+from assay.experiments.threshold.identity import shared_with
 from assay.experiments.threshold.options import TIMES
 from assay.experiments.variance.compare import best_times
-from assay.store.identity import DTYPE, ISOLATION, Detail, details_in, model_in
+from assay.store.identity import DTYPE, ISOLATION, Detail, as_identity, details_in, model_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from assay.experiments.scaling.rows import Span
     from assay.experiments.threshold.form import Results, Row
     from assay.experiments.variance.older_format import Older
+    from assay.store.identity import Identity
 
 THRESHOLD = "threshold"
 """The quantity of a recommended threshold: a size, not a measured number."""
@@ -81,11 +83,11 @@ def _spanned(name: Name, model: str | None, span: Span, unit: str) -> Number:
 def of_speedups(found: Results) -> list[Number]:
     """Return the speed-up of every point by each time that was taken, from the pairs of each process."""
     where = found.device_info.uuid, found.device_info.device_name
-    return [number for row in found.results for number in _speedups(row, *where)]
+    return [number for row in found.results for number in _speedups(row, *where, found.identity)]
 
 
-def _speedups(row: Row, device: str | None, model: str | None) -> Iterator[Number]:
-    details = _details(row.params)
+def _speedups(row: Row, device: str | None, model: str | None, identity: Identity | None) -> Iterator[Number]:
+    details = (*_details(row.params), *_of_thresholds(identity, row.threshold))
     for time, timed in row.times.items():
         draws = [math.exp(sum(logs) / len(logs)) for logs in timed.log_speedups if logs]
         yield _drawn(Name(row.threshold, details, f"speedup by {time}"), device, model, draws, "×")
@@ -104,14 +106,28 @@ def of_recommendation(content: Mapping[str, JsonValue], model: str | None) -> li
         for each in (entries if isinstance(entries, list) else [])
         if isinstance(each, dict)
     }
+    named = {
+        str(each.get("key")).rpartition(".")[2]: str(each.get("name"))
+        for each in (entries if isinstance(entries, list) else [])
+        if isinstance(each, dict)
+    }
+    identity = as_identity(content.get("identity"))
     found = content.get("recommendation")
     numbers: list[Number] = []
     for key, value in (found if isinstance(found, dict) else {}).items():
-        name, decision = Name(key.rpartition(".")[2], (), THRESHOLD), decided.get(key.rpartition(".")[2])
+        last = key.rpartition(".")[2]
+        name, decision = Name(last, _of_thresholds(identity, named.get(last)), THRESHOLD), decided.get(last)
         size = None if decision == "disable" else _positive(value)
         reason = "never" if decision == "disable" else "not known" if size is None else None
         numbers.append(Number(name, None, model, size, reason=reason))
     return numbers
+
+
+def _of_thresholds(identity: Identity | None, name: str | None) -> tuple[Detail, ...]:
+    """Return what must agree for a threshold to be comparable; nothing where the file does not say."""
+    if identity is None:
+        return ()
+    return details_in(shared_with(identity, set() if name is None else {name}))
 
 
 def of_rows(rows: Iterable[JsonValue], model: str | None) -> list[Number]:

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
-from assay.store.identity import Identity
+from assay.store.identity import Identity, as_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,19 +100,9 @@ def parse(content: JsonValue) -> Older:
         picks=picks,
         timed=timed,
         configs_tested=tested if isinstance(tested, int) else None,
-        identity=_identity(content.get("identity")),
+        identity=as_identity(content.get("identity")),
         notes=tuple(notes),
     )
-
-
-def _identity(content: JsonValue) -> Identity | None:
-    if not isinstance(content, dict):
-        return None
-    return {
-        aspect: {name: str(value) for name, value in values.items()}
-        for aspect, values in content.items()
-        if isinstance(values, dict)
-    }
 
 
 def _picks(content: Mapping[str, JsonValue], notes: list[str]) -> tuple[Pick, ...]:
