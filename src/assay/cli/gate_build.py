@@ -54,7 +54,6 @@ def build(given: Mapping[str, Any], behind: tuple[str, ...], machine: Machine) -
     restarts = given["restarts"] or (of.QUICK_RESTARTS if quick else of.RESTARTS)
     duration_s = given["duration"] or (of.QUICK_DURATION_S if quick else of.DURATION_S)
     budget_s = given["budget"] or (of.QUICK_BUDGET_S if quick else of.BUDGET_S)
-    refuse_blind(restarts, duration_s, budget_s)
     try:
         return of.GateOptions(
             checkouts=checkouts,
