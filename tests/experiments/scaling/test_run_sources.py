@@ -12,7 +12,7 @@ import pytest
 from assay.core.errors import BadInput
 from assay.core.plan import Block
 from assay.experiments.scaling import EXPERIMENT
-from assay.experiments.scaling.judging import judged
+from assay.experiments.scaling.judging import can_decide, judged, verdict_of
 from assay.experiments.scaling.rows import baseline_of
 from assay.experiments.scaling.sources import read
 from assay.store.plan import Plan
@@ -98,6 +98,26 @@ def test_the_older_file_of_a_run_says_the_same_as_the_run(
     for least in (0.1, 0.5, 0.8, 0.99):
         verdicts = [[one.verdict for one in judged(found.rows, least)] for found in (told, written)]
         assert verdicts[0] == verdicts[1]
+
+
+@pytest.mark.parametrize(
+    ("world", "verdict"),
+    [
+        (World(contention=0.3, within=0.01, starts=0.01), "no"),
+        (World(contention=1.0, balance=1.0, shard=1.0, transfer_us=1.0, starts=0.005), "yes"),
+        (World(within=0.02, starts=0.3), "unsure"),
+    ],
+    ids=["clearly below", "clearly above", "noisy"],
+)
+def test_the_run_its_folder_and_its_latest_file_give_one_answer(tmp_path: Path, world: World, verdict: str) -> None:
+    wanted = options(sequences=(64,), repeat=5, min_efficiency=0.7)
+    folder = kept(tmp_path, world, wanted)
+    latest = tmp_path / "latest.json"
+    latest.write_bytes((folder.path / "older" / "scaling.json").read_bytes())
+    own = about(EXPERIMENT.analyse(FOUR_CORES, wanted, folder.records()), "gate")
+    each = [judged(read(path).rows, 0.7) for path in (folder.path, latest)]
+    assert [own.verdict, *map(verdict_of, each)] == [verdict] * 3
+    assert all(map(can_decide, each))
 
 
 @pytest.mark.parametrize("changed", [{"isolation": "none"}, {"subject": MATH}])
