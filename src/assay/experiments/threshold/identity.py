@@ -39,8 +39,8 @@ def _of_threshold(threshold: Threshold) -> Iterator[tuple[Aspect, str, str]]:
         yield "workload", side, subject.label
         for name, value in _fixed(subject, set(first.params)).items():
             yield ("dtype" if name == DTYPE else "parameters"), f"{side} {name}", value
-        for name, value in (subject.config or {}).items():
-            yield "configuration", f"{side} {name}", str(value)
+        for name, setting in (subject.config or {}).items():
+            yield "configuration", f"{side} {name}", str(setting)
 
 
 def _fixed(subject: Subject, varied: set[str]) -> dict[str, str]:
