@@ -138,7 +138,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         (
             ["--base", "base", "--budget", "10s", "bench.py:work"],
             2,
-            "The gate could never say no: 5 restarts of 3 s before the first look do not fit in a --budget of 10 s",
+            "The gate could never say no: 5 restarts of 3.0 s before the first look do not fit in a --budget of 10 s",
         ),
         (
             ["--base", "base", "--lower-is-better", "q", "--higher-is-better", "q", "--", "true"],
