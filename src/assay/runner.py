@@ -33,6 +33,7 @@ from assay.launch.costs import costs
 from assay.launch.monitoring import Monitoring, Seen
 from assay.monitor.meanwhile import missing_power_notes
 from assay.stats.summary import slowest, summarise
+from assay.store.identity import with_identity
 from assay.store.records import Records
 from assay.timing.lanes import START_US
 
@@ -146,8 +147,9 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     """Analyse what a run folder holds, and write its findings."""
     options = experiment.options_type.model_validate(folder.plan.options)
     records = folder.records()
-    quality = quality_of(records)
-    findings = experiment.analyse(folder.machine, options, records).model_copy(update={"quality": quality})
+    trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
+    findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
+    findings = findings.model_copy(update={"quality": quality_of(records)})
     folder.keep_findings(findings)
     if isinstance(experiment, LeavesFiles):
         folder.keep_files(experiment.files(folder.machine, options, findings, records))

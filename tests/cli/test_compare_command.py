@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli.main import main
+from assay.core.plan import Method, Role, Subject, Trial
 from assay.core.results import Findings
 from tests.experiments import tunings as contention
-from tests.experiments.comparisons import a_run, with_gpus
+from tests.experiments.comparisons import a_run, run_of, with_gpus
 from tests.experiments.scaling import worlds
 from tests.experiments.scaling.results import content as scaled
 from tests.experiments.scaling.test_run_sources import kept
@@ -97,13 +98,79 @@ def test_the_gate_says_no_where_something_became_worse(compare: Compare) -> None
 
 
 def test_an_unsure_gate_passes_unless_it_is_told_not_to(compare: Compare) -> None:
-    a_run(Path("before"), BOTH, restarts=1)
-    a_run(Path("after"), BOTH, restarts=1, seed=1)
+    a_run(Path("before"), BOTH, spread=0.02)
+    a_run(Path("after"), BOTH, spread=0.02, seed=1)
     code, out, err = compare("before", "after", "--fail-on-regression")
     assert code == 0
     assert "cannot tell, and lets it pass" in err
-    assert "how much processes differ is not known" in " ".join(out.split())
+    assert "it may differ by more or less than 2 %" in " ".join(out.split())
     assert compare("before", "after", "--fail-on-regression", "--unsure", "fail")[0] == 1
+
+
+@pytest.mark.parametrize("unsure", ["pass", "fail"])
+def test_a_gate_over_numbers_that_could_never_get_a_verdict_is_refused(compare: Compare, unsure: str) -> None:
+    a_run(Path("before"), BOTH, restarts=1)
+    a_run(Path("after"), {"softmax": 500.0, "gemm": 50.0}, restarts=1, seed=1)
+    code, out, err = compare("before", "after", "--fail-on-regression", "--unsure", unsure)
+    assert (code, out) == (2, "")
+    assert "The gate cannot decide on any number: measured in one process" in err
+    assert "--restarts 5" in err
+
+
+def test_a_gate_whose_other_result_failed_everywhere_is_refused(compare: Compare) -> None:
+    a_run(Path("before"), BOTH, quantities=("call_us",))
+    a_run(Path("after"), dict.fromkeys(BOTH), quantities=("call_us",), seed=1)
+    code, _, err = compare("before", "after", "--fail-on-regression")
+    assert code == 2
+    assert "The gate cannot decide on any number: the other has no number: out of memory." in err
+
+
+def timed(path: str, time_us: float, *, rows: int = 256, devices: tuple[str, ...] = ("cuda:0",)) -> Path:
+    """Write a run of softmax in five processes, concurrent where it is on several devices."""
+    subject = Subject(workload="softmax", impl="torch", params={"rows": rows})
+    roles = tuple(Role(name=device, subjects=(subject,), devices=(device,)) for device in devices)
+    schedule = "together" if len(devices) > 1 else "alone"
+    return run_of(
+        Path(path), Trial(block="all", roles=roles, schedule=schedule, method=Method(duration_s=1), restarts=5), time_us
+    )
+
+
+def test_runs_of_other_work_get_no_verdict_and_a_gate_over_them_is_refused(compare: Compare) -> None:
+    timed("before", 100.0)
+    timed("rows", 207.0, rows=512)
+    timed("concurrent", 100.0, devices=("cuda:0", "cuda:1"))
+    for other, said in (
+        ("rows", "softmax@torch: parameters differ (rows 256 vs 512)"),
+        (
+            "concurrent",
+            "softmax@torch: schedule differs (beside nothing vs softmax@torch on cuda:1, alone vs together)",
+        ),
+    ):
+        code, out, err = compare("before", other, "--fail-on-regression")
+        assert (code, out) == (2, "")
+        assert f"The gate cannot compare anything: {said}" in err
+        found = data(compare("before", other, "--json"))
+        assert (found["pairs"], found["verdict"], found["view"]) == ([], "unsure", "times")
+        assert found["not_comparable"][0]["said"].startswith(said)
+        assert said.split(": ")[1].split(" (")[0] in " ".join(compare("before", other)[1].split())
+
+
+def test_a_gate_is_decided_by_what_is_comparable_and_names_the_rest(compare: Compare) -> None:
+    a_run(Path("before"), BOTH)
+    a_run(Path("after"), {**BOTH, "softmax": 300.0}, seed=1)
+    blocks = Path("after/blocks.jsonl").read_text()
+    records = Path("after/records.jsonl").read_text()
+    (decision,) = (json.loads(line) for line in blocks.splitlines())
+    old = Trial.model_validate(decision["block"]["trials"][0])
+    role = old.roles[0].model_copy(
+        update={"subjects": (old.roles[0].subjects[0].model_copy(update={"params": {"n": 1024}}),)}
+    )
+    new = old.model_copy(update={"roles": (role,)})
+    decision["block"]["trials"][0] = json.loads(new.model_dump_json())
+    Path("after/blocks.jsonl").write_text(json.dumps(decision) + "\n")
+    Path("after/records.jsonl").write_text(records.replace(old.id, new.id))
+    code, _, err = compare("before", "after", "--fail-on-regression")
+    assert (code, err) == (0, "The gate is passed. Not compared: softmax@torch: parameters differ (n 512 vs 1024).\n")
 
 
 def test_what_failed_in_the_other_run_is_unsure_and_said(compare: Compare) -> None:
@@ -143,7 +210,7 @@ def test_across_models_results_stand_side_by_side_without_a_verdict(compare: Com
     assert (found["pairs"], found["elsewhere"], found["verdict"]) == ([], ["h200"], "unsure")
     code, out, err = compare("l4", "h200", "--fail-on-regression")
     assert (code, out) == (2, "")
-    assert "A gate needs results on the same model of device." in err
+    assert "The gate cannot compare anything: softmax@torch: device model differs (NVIDIA L4 vs NVIDIA H200)" in err
 
 
 def test_only_the_quantities_that_are_asked_for_are_compared(compare: Compare) -> None:

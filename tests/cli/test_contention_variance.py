@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay.cli.main import main
+from assay.core.plan import Method, Role, Subject, Trial
 from assay.experiments.contention.older import older_files
+from tests.experiments.comparisons import run_of
 from tests.experiments.test_older_files import FOUND, OLDEST
 from tests.experiments.tunings import MACHINE, folder_of, options
 
@@ -130,6 +132,18 @@ def test_nothing_usable_is_bad_input(variance: Variance, words: tuple[str, ...],
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_runs_with_other_parameters_are_refused_and_the_difference_is_named(variance: Variance, tmp_path: Path) -> None:
+    for rows in (256, 512):
+        subject = Subject(workload="softmax", impl="torch", params={"rows": rows})
+        role = Role(name="cuda:0", subjects=(subject,), devices=("cuda:0",))
+        run_of(
+            tmp_path / str(rows), Trial(block="all", roles=(role,), method=Method(duration_s=1), restarts=5), 1.0 * rows
+        )
+    code, out, err = variance("256", "512")
+    assert (code, out) == (2, "")
+    assert "Nothing is comparable: softmax@torch: parameters differ (rows 256 vs 512)." in err
 
 
 def test_groups_without_a_kernel_in_common_are_refused(variance: Variance) -> None:

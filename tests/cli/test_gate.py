@@ -136,6 +136,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         (["--base", "base", "--device", "cpu:0,cpu:1", "bench.py:work"], 2, "A gate is passed on one device"),
         (["--base", "base", "--no-gate-time", "bench.py:work"], 2, "nothing is judged"),
         (
+            ["--base", "base", "--budget", "10s", "bench.py:work"],
+            2,
+            "The gate could never say no: 5 restarts of 3.0 s before the first look do not fit in a --budget of 10 s",
+        ),
+        (
             ["--base", "base", "--lower-is-better", "q", "--higher-is-better", "q", "--", "true"],
             2,
             "both lower and higher",

@@ -42,6 +42,14 @@ def test_a_regression_is_shown_written_and_stops_the_gate(command: Command, tmp_
     assert step["last_good"]["commit"] != step["first_bad"]["commit"]
 
 
+def test_a_change_of_the_estimates_method_is_no_regression(command: Command, history_place: Place) -> None:
+    logs = noise(6, 2 * CHANGED, seed=11)
+    logs[:, CHANGED:] += np.log(1.12)
+    filled(Made(logs, method=lambda day: "median" if day < CHANGED else "trimmed mean"), history_place)
+    done = command("history", "regressions", "--fail-on-regression")
+    assert (done.code, "12 series" in done.out) == (0, True)
+
+
 @pytest.mark.usefixtures("stepped")
 def test_steps_that_are_old_or_of_something_else_do_not_stop_the_gate(command: Command) -> None:
     gate = ("history", "regressions", "--fail-on-regression")
@@ -70,3 +78,10 @@ def test_an_empty_history_has_nothing_to_tell(command: Command) -> None:
     done = command("history", "regressions")
     assert done.code == 0
     assert "Nothing can be told" in done.out
+
+
+def test_a_gate_over_a_history_that_cannot_show_a_step_is_refused(command: Command, history_place: Place) -> None:
+    filled(Made(noise(2, 5, seed=1)), history_place)
+    done = command("history", "regressions", "--fail-on-regression")
+    assert (done.code, done.out) == (2, "")
+    assert "The gate has nothing it could decide on. Nothing can be told: no series has the" in done.err

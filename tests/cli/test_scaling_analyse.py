@@ -54,11 +54,13 @@ def test_the_american_spelling_the_older_flag_and_json_do_the_same(assay: Assay,
 @pytest.mark.parametrize(
     ("told", "flags", "code"),
     [
-        ({}, ["0.7"], 0),
-        ({}, ["80%"], 1),
-        ({"assay": None}, ["0.7"], 0),
-        ({"assay": None}, ["0.7", "--unsure", "fail"], 1),
-        ({"worlds": (1,)}, ["0.7", "--unsure", "fail"], 1),
+        ({"known_to": 0.02}, ["0.7"], 0),
+        ({"known_to": 0.02}, ["80%"], 1),
+        ({"known_to": 0.3}, ["0.7"], 0),
+        ({"known_to": 0.3}, ["0.7", "--unsure", "fail"], 1),
+        ({}, ["0.99"], 2),
+        ({"assay": None}, ["0.7"], 2),
+        ({"worlds": (1,), "known_to": 0.02}, ["0.7", "--unsure", "fail"], 2),
     ],
 )
 def test_the_gate_answers_with_its_exit_code(
@@ -72,7 +74,7 @@ def test_the_gate_answers_with_its_exit_code(
     monkeypatch.setattr("assay.cli.scaling_analyse.write", lambda *_: [])
     file = write(workplace / "results.json", **told)
     assert main(["scaling", "analyse", str(file), "--min-efficiency", *flags]) == code
-    assert "gate" in capsys.readouterr().err
+    assert ("nothing it could decide on" if code == 2 else "gate") in capsys.readouterr().err
 
 
 def test_what_cannot_be_used_at_all_is_said_in_a_sentence(

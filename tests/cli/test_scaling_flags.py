@@ -202,6 +202,36 @@ def test_a_gate_with_nothing_to_judge_is_refused_and_says_why(capsys: pytest.Cap
     assert main(words) == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--nproc", "2"), "repeat 1 of 3"),
+        (("--quick", "2"), None),
+        (("--nproc", "2", "--min-efficiency", "0.7"), "repeat 1 of 5"),
+        (("--quick", "2", "--min-efficiency", "0.7"), "repeat 1 of 5"),
+        (("--quick", "2", "--min-efficiency", "0.7", "--repeat", "2"), "repeat 1 of 2"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_gate_plans_the_starts_that_its_interval_needs(
+    words: tuple[str, ...], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scaling", "run", "--device", "cpu", *words, "--dry-run", "--json"]) == 0
+    why = json.loads(capsys.readouterr().out)["block"]["why"]
+    assert ("repeat" not in why) if said is None else (said in why)
+
+
+def test_a_gate_without_an_interval_over_starts_is_refused(capsys: pytest.CaptureFixture[str], workplace: Path) -> None:
+    words = ["scaling", "run", "--device", "cpu", "--quick", "2", "--dry-run"]
+    assert main([*words, "--min-efficiency", "0.7", "--repeat", "1"]) == 2
+    assert "--repeat 1 gives no interval over starts. --repeat 5 does" in capsys.readouterr().err
+    (workplace / "mine.yaml").write_text("nproc: 2\nrepeat: 1\nmin-efficiency: 0.7\n")
+    assert main(["scaling", "run", "--options", "mine.yaml", "--dry-run"]) == 2
+    assert "--min-efficiency could never say no" in capsys.readouterr().err
+    assert main([*words, "--unsure", "fail"]) == 2
+    assert "there is none without --min-efficiency" in capsys.readouterr().err
+
+
 def test_results_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scaling", "analyse", "here", "--results-dir", "there"]) == 2
     assert "mean the same; say one of the two" in capsys.readouterr().err

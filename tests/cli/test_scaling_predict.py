@@ -71,6 +71,8 @@ def test_a_dry_run_shows_the_whole_and_the_shares(assay: Assay, workplace: Path)
         (["--no-flash-attention", "--backend", "flash"], "means --backend math"),
         (["--batch-size", "0"], "--batch-size"),
         (["--min-efficiency", "2"], "out of range"),
+        (["--min-efficiency", "0.7", "--benchmark-runs", "3"], "could never say no: 3 timed calls give no interval"),
+        (["--unsure", "fail"], "there is none without --min-efficiency"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_one_sentence(

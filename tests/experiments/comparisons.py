@@ -11,6 +11,7 @@ from assay.core.results import Finding, Findings, Record, Window
 from assay.launch.outcome import RawSeries
 from assay.machine.model import Gpu
 from assay.runner import summaries
+from assay.store.identity import with_identity
 from assay.store.plan import Plan
 from assay.store.runs import RunFolder
 from tests.machines import machine
@@ -59,6 +60,28 @@ def a_run(
         for said in record.estimates[:1]
     )
     folder.keep_findings(Findings(headline="all", findings=findings))
+    return folder.path.rename(path)
+
+
+def run_of(path: Path, trial: Trial, time_us: float, *, on: Machine | None = None, method: str | None = None) -> Path:
+    """Write a run of one trial, whose call takes so long in each of its processes; return its folder.
+
+    ``method``: said of every estimate instead of its own.
+    """
+    plan = Plan(experiment="run", options={}, seed=0, versions={}, cwd="/", created_at="2026-01-01")
+    folder = RunFolder.create(path.parent, plan, on or with_gpus("NVIDIA L4", "NVIDIA L4"))
+    folder.decide(Block(name=trial.block, why="to compare", trials=(trial,)))
+    record = _record(folder, trial, time_us, np.random.default_rng(0), 0.001, ("call_us",))
+    if method is not None:
+        told = tuple(
+            said.model_copy(update={"estimate": said.estimate.model_copy(update={"method": method})})
+            for said in record.estimates
+        )
+        record = record.model_copy(update={"estimates": told})
+    folder.keep(record)
+    finding = Finding(claim="it is fast", estimate=record.estimates[0].estimate, verdict="yes", records=(trial.id,))
+    found = Findings(headline="all", findings=(finding,))
+    folder.keep_findings(with_identity(found, (trial,), folder.machine))
     return folder.path.rename(path)
 
 

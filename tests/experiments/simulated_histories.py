@@ -27,7 +27,7 @@ DAY_S = 86400.0
 class Made:
     """A history: log values by series and day, and what each day's run was on.
 
-    ``host``, ``driver`` and ``commit`` tell of a day.
+    ``host``, ``driver``, ``commit`` and ``method`` tell of a day.
     """
 
     logs: NDArray[np.float64]
@@ -35,14 +35,17 @@ class Made:
     host: Callable[[int], str] = field(default=lambda _: "host-a")
     driver: Callable[[int], str] = field(default=lambda _: "570.1")
     commit: Callable[[int], str] = field(default=lambda day: f"{day:010x}{0:030x}")
+    method: Callable[[int], str] = field(default=lambda _: "median")
     disturbed: frozenset[int] = frozenset()
 
     def told(self) -> list[Told]:
         """Return every day's run as the history keeps it."""
-        keys = [self._key(number) for number in range(len(self.logs))]
-        return [self._told(day, keys) for day in range(self.logs.shape[1])]
+        return [
+            self._told(day, [self._key(number, self.method(day)) for number in range(len(self.logs))])
+            for day in range(self.logs.shape[1])
+        ]
 
-    def _key(self, number: int) -> tuple[str, Key]:
+    def _key(self, number: int, method: str) -> tuple[str, Key]:
         described = {
             "workload": "softmax",
             "impl": "numpy",
@@ -55,7 +58,7 @@ class Made:
             "device_kind": "cpu",
             "conditions": {"isolation": "full"},
         }
-        return named(as_text(described), self.quantity)
+        return named(as_text(described), self.quantity, method)
 
     def _told(self, day: int, keys: Sequence[tuple[str, Key]]) -> Told:
         values = np.exp(self.logs[:, day])

@@ -15,6 +15,7 @@ from assay.experiments.variance.compare import compare
 from assay.experiments.variance.effects import ratio, spread, spread_ratio
 from assay.experiments.variance.findings import analyse, mismatch_verdict, time_text, verdict
 from assay.experiments.variance.inputs import Sides, paths_of, sides
+from assay.experiments.variance.matching import not_comparable
 from assay.experiments.variance.older_format import Older, Pick, Repeats
 from assay.experiments.variance.page import page
 from assay.experiments.variance.picks import among, differing
@@ -157,6 +158,37 @@ def test_each_device_is_held_against_itself() -> None:
     assert found.low < 1.1 < found.high
     assert found.high - found.low < 0.05
     assert verdict(found, 0.01) == "yes"
+
+
+def run_with(rows: int, dtype: str = "float32", model: str = "NVIDIA L4", **others: str) -> Older:
+    identity = {
+        "workload": {"workload": "softmax"},
+        "parameters": {"rows": str(rows)},
+        "dtype": {"dtype": dtype},
+        "device model": {"model": model},
+        **{aspect: {aspect: value} for aspect, value in others.items()},
+    }
+    return older("cuda:0", 1.0, 1.1).model_copy(update={"identity": identity})
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (run_with(512), "softmax: parameters differ (rows 256 vs 512)"),
+        (run_with(256, "float16"), "softmax: dtype differs (float32 vs float16)"),
+        (run_with(256, model="Tesla T4"), "softmax: device model differs (NVIDIA L4 vs Tesla T4)"),
+        (older("cuda:0", 9.0), "softmax: only one of the groups records its parameters"),
+    ],
+)
+def test_kernels_of_other_work_are_not_compared_and_the_difference_is_named(other: Older, said: str) -> None:
+    assert compare([run_with(256)], [other]) == ()
+    assert not_comparable([run_with(256)], [other]) == (said,)
+
+
+def test_groups_may_differ_in_when_and_beside_whom_they_ran() -> None:
+    alone, beside = run_with(256, isolation="none"), run_with(256, isolation="full", schedule="together")
+    assert [kernel.name for kernel in compare([alone], [beside])] == ["softmax"]
+    assert not_comparable([alone], [beside]) == ()
 
 
 def test_one_result_each_gives_a_ratio_and_no_interval() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Estimate, Findings, Record, Summary, Window
+from assay.stats.summary import usual_method
 from assay.store.plan import Plan
 from assay.store.runs import Decision
 from tests.machines import machine
@@ -40,7 +41,7 @@ def summary(
 ) -> Summary:
     """Return what a record says of one quantity, to ±1 %, or without an interval."""
     ends = {"low": value * 0.99 if known else None, "high": value * 1.01 if known else None}
-    found = Estimate(value=value, **ends, unit="µs", scope="run", method="median", n=10)
+    found = Estimate(value=value, **ends, unit="µs", scope="run", method=usual_method(1), n=10)
     shape = {"n": 10, "mean": value, "quartiles": (value,) * 3, "minimum": value, "maximum": value}
     return Summary(role=role, subject=subject, quantity=quantity, estimate=found, cv=0.01, autocorrelation=0.0, **shape)
 

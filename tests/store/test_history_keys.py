@@ -70,6 +70,7 @@ BESIDE = ROLE.model_copy(update={"name": "cpu:1", "devices": ("cpu:1",)})
         trial(method=Method(duration_s=1, continuous=True)),
         trial(roles=(ROLE, LOAD)),
         trial(roles=(ROLE, BESIDE), schedule="together"),
+        trial(schedule="together"),
         trial(roles=(ROLE.model_copy(update={"isolation": "none"}),)),
         trial(roles=(ROLE.model_copy(update={"ranks": 2}),)),
         trial(roles=(ROLE.model_copy(update={"metered": ("cuda:1",)}),)),
@@ -81,7 +82,30 @@ def test_other_work_another_device_or_other_conditions_are_another_series(other:
     keys = Keys(HOST, "/home/me/project")
     described = keys.described(other, other.roles[0], other.roles[0].subjects[0])
     usual = keys.described(USUAL, ROLE, ROLE.subjects[0])
-    assert named(described, "call_us")[0] != named(usual, "call_us")[0]
+    assert named(described, "call_us", "median")[0] != named(usual, "call_us", "median")[0]
+
+
+def estimated(method: str) -> tuple[Entry, Trial]:
+    told = summary(100.0)
+    return entry(
+        USUAL, estimates=[told.model_copy(update={"estimate": told.estimate.model_copy(update={"method": method})})]
+    )
+
+
+def test_another_method_of_the_estimate_is_another_series() -> None:
+    (median,), (mean,) = (points(estimated(method)) for method in ("median, order statistics", "mean, batches"))
+    assert median != mean
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("geometric mean of the medians of 5 processes", "geometric mean of the medians of 12 processes"),
+        ("median, ranks", "median, ranks; no interval: two levels, 1.5 and 2 (30% of the time)"),
+    ],
+)
+def test_counts_and_a_missing_interval_make_no_other_method(one: str, other: str) -> None:
+    assert points(estimated(one)).keys() == points(estimated(other)).keys()
 
 
 def test_each_quantity_is_a_series_but_when_a_call_began_is_none() -> None:
@@ -96,7 +120,7 @@ def test_a_gpu_is_known_by_its_uuid_wherever_it_is_plugged_in() -> None:
     )
     before = key(trial(device="cuda:0"), keys=Keys(GPUS, "/"))
     described = (Keys(GPUS, "/"), trial(device="cuda:0")), (Keys(swapped, "/"), trial(device="cuda:1"))
-    names = {named(k.described(t, t.roles[0], t.roles[0].subjects[0]), "call_us")[0] for k, t in described}
+    names = {named(k.described(t, t.roles[0], t.roles[0].subjects[0]), "call_us", "m")[0] for k, t in described}
     assert (before.place, before.gpu, before.device, before.device_kind) == ("GPU-0", "Example", None, "cuda")
     assert len(names) == 1
     assert key(trial(device="cuda:1"), keys=Keys(GPUS, "/")).place == "GPU-1"

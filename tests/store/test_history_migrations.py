@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import inspect, update
 
 from assay.core.errors import BadInput, MachineCannot
+from assay.stats.summary import usual_method
 from assay.store.history import migrations
 from assay.store.history.asking import Wanted
 from assay.store.history.database import Database
@@ -50,10 +51,11 @@ def test_a_history_of_an_older_assay_is_brought_up_to_date_and_keeps_what_it_has
     import_runs(database, [tmp_path])
     with database.reading() as connection:
         assert migrations.version_of(connection, older) == migrations.CURRENT
-        (course,) = load(connection, Wanted())
-    assert course.value.tolist() == [10.0, 12.0]
-    assert course.disturbed.tolist() == [False, False]
-    assert course.runs[0].id == "5d32e1d53762"
+        before, after = load(connection, Wanted())
+    assert (before.value.tolist(), before.key.method) == ([10.0], "")
+    assert (after.value.tolist(), after.key.method) == ([12.0], usual_method(1))
+    assert before.disturbed.tolist() == [False]
+    assert before.runs[0].id == "5d32e1d53762"
 
 
 def test_the_steps_lead_to_the_tables_as_they_are_now(history_place: Place, older: Place) -> None:

@@ -220,7 +220,10 @@ def test_cuda_that_is_not_there_cannot_be_asked_for(monkeypatch: pytest.MonkeyPa
 
 def test_an_estimate_at_a_look_says_why_it_has_no_interval() -> None:
     few = at_look(np.array([1.0, 2.0]), Look(2, 1.0), "us", 0.01)
-    assert (few.low, few.method) == (None, "median; too few effective samples for an interval")
+    assert (few.low, few.method) == (
+        None,
+        "median, interval valid at every look; no interval: too few effective samples",
+    )
     torn = at_look(between(10.0, 13.0)(0, 200), Look(200, 1.0), "us", 0.01)
     assert torn.low is None
     assert "no interval: two levels, 10 and 13" in torn.method

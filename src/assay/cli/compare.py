@@ -35,9 +35,9 @@ def command(results: tuple[str, ...], **given: Any) -> int:
     """Compare results with the first of them, number by number.
 
     RESULTS are run folders of any experiment, their findings.json, what --json printed, results of `assay threshold`,
-    or files of the older tools. Numbers are of the same thing where workload, implementation, parameters,
-    configuration, conditions and quantity are the same. On the same model of GPU each gets a verdict; across models
-    they stand side by side.
+    or files of the older tools. Two numbers are comparable only if workload, implementation, parameters,
+    configuration, dtype, schedule, isolation, conditions, method and device model agree; otherwise the difference is
+    named. Across device models they stand side by side, without a verdict.
 
     \b
     assay compare runs/before runs/after
@@ -57,8 +57,8 @@ def command(results: tuple[str, ...], **given: Any) -> int:
         raise BadInput("--unsure fail is of the gate, and there is none without --fail-on-regression.")
     table = aligned([read(path) for path in paths(results)], given["quantities"])
     found = compare(table, given["minimum_effect"])
-    if given["gate"] and not found.pairs and not found.thresholds:
-        raise BadInput(f"A gate needs results on the same model of device. {found.headline}")
+    if given["gate"]:
+        refuse_blind(found)
     shown = page(table, found)
     if given["report"] is not None:
         replace_atomically(given["report"], to_markdown(shown, {}).encode())
@@ -91,10 +91,31 @@ def paths(words: Sequence[str]) -> list[Path]:
     return found
 
 
+def refuse_blind(found: Result) -> None:
+    """Refuse a gate that has nothing it could decide on.
+
+    Raises:
+        BadInput: No two numbers are comparable, or none of those that are could ever get a verdict.
+    """
+    if found.can_decide:
+        return
+    if not found.pairs:
+        why = "; ".join(each.said for each in found.not_comparable[:3]) or found.headline.rstrip(".")
+        raise BadInput(f"The gate cannot compare anything: {why}.")
+    reasons = dict.fromkeys(pair.reason for pair in found.pairs if pair.reason is not None)
+    why = "; ".join(reasons) or "of no number it can be said which is better"
+    few = any(pair.doubt in {"one process", "no interval"} for pair in found.pairs)
+    more = (
+        " Measure both results in several processes: --restarts 5, with a --duration that they fit in." if few else ""
+    )
+    raise BadInput(f"The gate cannot decide on any number: {why}.{more}")
+
+
 def answer(found: Result, *, strict: bool) -> None:
     """Let the gate speak."""
     if found.verdict == "no" or (found.verdict == "unsure" and strict):
         said = "says no" if found.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
         raise GateSaysNo(f"The gate {said}. {found.headline}")
     said = "is passed" if found.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    click.echo(f"The gate {said}.", err=True)
+    skipped = f" Not compared: {'; '.join(each.said for each in found.not_comparable)}." if found.not_comparable else ""
+    click.echo(f"The gate {said}.{skipped}", err=True)

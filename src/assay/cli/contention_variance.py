@@ -63,6 +63,7 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -
     from assay.cli import show
     from assay.experiments.variance.compare import compare
     from assay.experiments.variance.findings import analyse
+    from assay.experiments.variance.matching import not_comparable
     from assay.experiments.variance.page import page
     from assay.reports.terminal import print_page
     from assay.reports.write import write_report
@@ -72,13 +73,15 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -
     kernels = compare(*([source.older for source in group.sources] for group in groups))
     if not kernels:
         raise BadInput(nothing_in_common(groups))
+    different = not_comparable(*([source.older for source in group.sources] for group in groups))
     found = analyse(kernels, minimum_effect)
     shown = page(kernels, found, groups, minimum_effect)
     if report is not None:
         write_report(shown, report)
     if given["as_json"]:
         unusable = [said for group in groups for said in group.unusable]
-        click.echo(json.dumps({**found.as_json(), "unusable": unusable}, indent=2, ensure_ascii=False))
+        data = {**found.as_json(), "unusable": unusable, "not_comparable": list(different)}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(shown, show.console(stderr=False))
     if report is not None:
@@ -107,6 +110,11 @@ def read(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tup
 
 
 def nothing_in_common(groups: tuple[Group, Group]) -> str:
-    """Say which kernels each group has."""
+    """Say in what the kernels of the groups differ, or which each of them has."""
+    from assay.experiments.variance.matching import not_comparable
+
+    different = not_comparable(*([source.older for source in group.sources] for group in groups))
+    if different:
+        return f"Nothing is comparable: {'; '.join(different)}."
     first, second = (", ".join(group.kernels) for group in groups)
     return f"The groups have no kernel in common: the baseline has {first}, the other {second}."

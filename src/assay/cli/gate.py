@@ -92,6 +92,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else gate_build.build(given, behind_dashes(ctx), machine)
+    gate_build.refuse_blind(options.restarts, options.duration_s, options.budget_s)
     for note in options.notes:
         click.echo(f"Note: {note}.", err=True)
     return gate_build.measured(options, machine, given)

@@ -51,15 +51,18 @@ def build(given: Mapping[str, Any], behind: tuple[str, ...], machine: Machine) -
     if both:
         raise BadInput(f"{both[0]} cannot be better both lower and higher; say one of the two.")
     lower = (*(m.name for m in (subject.command.metrics if subject.command else ())), *given["lower"])
+    restarts = given["restarts"] or (of.QUICK_RESTARTS if quick else of.RESTARTS)
+    duration_s = given["duration"] or (of.QUICK_DURATION_S if quick else of.DURATION_S)
+    budget_s = given["budget"] or (of.QUICK_BUDGET_S if quick else of.BUDGET_S)
     try:
         return of.GateOptions(
             checkouts=checkouts,
             subject=subject,
             device=device,
             minimum_effect=given["minimum_effect"],
-            restarts=given["restarts"] or (of.QUICK_RESTARTS if quick else of.RESTARTS),
-            duration_s=given["duration"] or (of.QUICK_DURATION_S if quick else of.DURATION_S),
-            budget_s=given["budget"] or (of.QUICK_BUDGET_S if quick else of.BUDGET_S),
+            restarts=restarts,
+            duration_s=duration_s,
+            budget_s=budget_s,
             decide_on=given["decide_on"],
             gate_time=given["gate_time"],
             lower_is_better=tuple(name for name in dict.fromkeys(lower) if name not in given["higher"]),
@@ -76,6 +79,21 @@ def build(given: Mapping[str, Any], behind: tuple[str, ...], machine: Machine) -
         )
     except ValidationError as error:
         raise BadInput(f"{first_problem(error)}.") from None
+
+
+def refuse_blind(restarts: int, duration_s: float, budget_s: float) -> None:
+    """Refuse a gate whose budget ends before its first look, so that it could never say no.
+
+    Raises:
+        BadInput: Not even the restarts themselves fit, their starting not counted.
+    """
+    from assay.core.units import format_span
+
+    if restarts * duration_s > budget_s:
+        raise BadInput(
+            f"The gate could never say no: {restarts} restarts of {format_span(duration_s)} before the first look do "
+            f"not fit in a --budget of {format_span(budget_s)}; give more, or a shorter --duration."
+        )
 
 
 def subject_of(given: Mapping[str, Any], behind: tuple[str, ...], device_kind: str, repository: Path) -> Subject:

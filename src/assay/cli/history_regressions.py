@@ -28,7 +28,12 @@ SUFFIXES = {".html", ".md"}
     "--false", "false_share", type=Fraction(), default="5%", show_default=True, help="Of the steps told, at most."
 )
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="Smaller steps do not count.")
-@click.option("--fail-on-regression", "gate", is_flag=True, help="Exit with 1 where there is a regression.")
+@click.option(
+    "--fail-on-regression",
+    "gate",
+    is_flag=True,
+    help="Exit with 1 where there is a regression.",
+)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="The report as .html or .md.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def command(**given: Any) -> int:
@@ -63,6 +68,8 @@ def command(**given: Any) -> int:
         minimum_effect=given["minimum_effect"],
         since_s=given["new_s"],
     )
+    if given["gate"] and not found.series:
+        raise BadInput(f"The gate has nothing it could decide on. {found.headline}")
     if output is not None:
         write(page(found, courses), output)
     if given["as_json"]:

@@ -12,9 +12,12 @@ from assay.cli.params import Fraction, verb
 from assay.core.errors import BadInput, GateSaysNo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from assay.core.page import Page
     from assay.core.results import Verdict
     from assay.experiments.scaling.drawn import Drawn
+    from assay.experiments.scaling.judging import Judged
 
 SHEETS = {
     "scaling": "scaling_efficiency_analysis.png",
@@ -73,6 +76,7 @@ def command(results: Path | None, results_dir: Path | None, **given: Any) -> int
     screen = show.console(stderr=True)
     screen.print(f"Written: {', '.join(show.short(file) for file in written)}", markup=False, soft_wrap=True)
     if given["least"] is not None:
+        refuse_blind(judged(sources.rows, least))
         answer(verdict_of(judged(sources.rows, least)), least, found.headline, strict=given["unsure"] == "fail")
     return 0
 
@@ -110,6 +114,20 @@ def without_figures(page: Page) -> Page:
         for section in page.sections
     )
     return page.model_copy(update={"sections": tuple(section for section in kept if section.elements)})
+
+
+def refuse_blind(each: Sequence[Judged]) -> None:
+    """Refuse a gate over results of which none could be judged, whatever their efficiency is.
+
+    Raises:
+        BadInput: No shape of several ranks has an interval over several starts.
+    """
+    from assay.experiments.scaling.judging import can_decide
+
+    if not can_decide(each):
+        reasons = dict.fromkeys(one.reason for one in each if one.reason is not None)
+        why = "; ".join(reasons) or "nothing was measured with more than one rank"
+        raise BadInput(f"--min-efficiency has nothing it could decide on: {why}.")
 
 
 def answer(verdict: Verdict, least: float, headline: str, *, strict: bool) -> None:

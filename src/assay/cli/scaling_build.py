@@ -74,7 +74,7 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
         devices=devices,
         local_ranks=place.local_world_size if place is not None and place.local_world_size < place.world_size else None,
         isolation=parse_level(given["isolation"]),
-        repeat=given["repeat"] or (1 if quick else REPEAT),
+        repeat=given["repeat"] or repeats(gated=given["min_efficiency"] is not None, quick=quick),
         warmup_runs=chosen(given["warmup_runs"], QUICK_WARMUP_RUNS if quick else WARMUP_RUNS),
         benchmark_runs=given["benchmark_runs"] or (QUICK_BENCHMARK_RUNS if quick else BENCHMARK_RUNS),
         yardstick=yardstick(subject, kind) if torch and chosen(given["yardsticks"], measures) else None,
@@ -93,6 +93,13 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
         why = " ".join(sentences(skipped(options))) or "One rank is all there is; --nproc 2 asks for more."
         raise BadInput(f"--min-efficiency has nothing to judge: nothing is measured with more than one rank. {why}")
     return options
+
+
+def repeats(*, gated: bool, quick: bool) -> int:
+    """Return how often all is measured where nothing is given: a gate takes as many starts as its interval needs."""
+    from assay.experiments.scaling.gate import GATE_REPEATS
+
+    return GATE_REPEATS if gated else 1 if quick else REPEAT
 
 
 def chosen(given: Any, otherwise: Any) -> Any:

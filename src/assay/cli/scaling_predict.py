@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from assay.machine.model import Machine
 
 
+BENCHMARK_RUNS = 10
+
+
 @verb("predict")
 @click.option(
     "--gpus-count",
@@ -56,7 +59,9 @@ if TYPE_CHECKING:
 @click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @click.option("--warmup-runs", type=click.IntRange(0), default=3, show_default=True, envvar="WARMUP_RUNS")
-@click.option("--benchmark-runs", type=click.IntRange(1), default=10, show_default=True, envvar="BENCHMARK_RUNS")
+@click.option(
+    "--benchmark-runs", type=click.IntRange(1), default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS"
+)
 @minding_strangers
 @retaking
 @watching
@@ -107,6 +112,25 @@ def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
     return 1 if verdict == "no" or (verdict == "unsure" and fail_unsure) else code
 
 
+def refuse_blind(given: dict[str, Any]) -> None:
+    """Refuse a gate that could never say no, before anything is measured.
+
+    Raises:
+        BadInput: So few calls are timed that no interval can be told from them, or no gate is asked for.
+    """
+    from assay.stats.longrun import FEWEST
+
+    if given["min_efficiency"] is None:
+        if given["unsure"] == "fail":
+            raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
+        return
+    if given["benchmark_runs"] < FEWEST:
+        raise BadInput(
+            f"--min-efficiency could never say no: {given['benchmark_runs']} timed calls give no interval. "
+            f"--benchmark-runs {BENCHMARK_RUNS} do."
+        )
+
+
 def build(given: dict[str, Any], machine: Machine) -> PredictionOptions:
     """Return the options that the flags mean on this machine; anything that makes no sense is said here."""
     from assay.experiments.scaling.links import link_of
@@ -135,6 +159,7 @@ def build(given: dict[str, Any], machine: Machine) -> PredictionOptions:
         cpu_groups=given["cpu_groups"],
         seed=given["seed"],
     )
+    refuse_blind(given)
     for tokens in options.sequences:
         problem_of(options, Cell(tokens, 1))
     if not cells(options):

@@ -32,7 +32,9 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0)
 )
 @click.option("--warmup-runs", type=click.IntRange(0), envvar="WARMUP_RUNS", help="Untimed calls.  [default: 3]")
 @click.option("--benchmark-runs", type=COUNT, envvar="BENCHMARK_RUNS", help="Timed calls.  [default: 10]")
-@click.option("--repeat", type=COUNT, help="All of it again, started afresh.  [default: 3; 1 with --quick]")
+@click.option(
+    "--repeat", type=COUNT, help="All of it again, started afresh.  [default: 3; 1 with --quick; 5 with a gate]"
+)
 @click.option("--nproc", type=COUNT, help="So many ranks.  [default: one a device, or as torchrun has]")
 @click.option("--all", "every", is_flag=True, help="1, 2, 4 and 8 ranks, as far as there are devices.")
 @click.option("--quick", **RANKS, help="8192 and 16384 tokens, 1 warm-up, 3 runs, once; 1024 on a CPU. N: ranks.")
@@ -42,7 +44,7 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0)
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of that workload.")
 @click.option("--ranks-param", metavar="NAME", help="Its parameter that ranks share out, under --strong.")
 @click.option("--link", metavar="NAME", help="Predict beforehand: nvlink4, pcie5, eth400, or 5us:100GB/s.")
-@click.option("--min-efficiency", type=Fraction(), help="A gate: exit 1 where an interval lies below.")
+@click.option("--min-efficiency", type=Fraction(), help="A gate: exit 1 where an interval over starts lies below.")
 @click.option(
     "--unsure",
     type=click.Choice(["pass", "fail"]),
@@ -84,15 +86,21 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     torchrun --nproc_per_node=2 -m assay scaling run --causal
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     from assay.cli import dry_run, options_file, scaling_build
+    from assay.core.errors import BadInput
     from assay.experiments.scaling import EXPERIMENT
+    from assay.experiments.scaling.gate import refuse_blind
     from assay.machine.detect import detect
 
+    refuse_blind(given["min_efficiency"], given["repeat"])
+    if given["unsure"] == "fail" and given["min_efficiency"] is None and given["file"] is None:
+        raise BadInput("--unsure fail is of the gate, and there is none without --min-efficiency.")
     if (code := sent(ctx, given, LeavesLatest())) is not None:
         return code
     if given["file"] is not None:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else scaling_build.build(ctx, given, machine)
+    refuse_blind(options.min_efficiency, options.repeat)
     scaling_build.say_what_is_meant(ctx, options)
     if given["dry_run"]:
         return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])

@@ -58,7 +58,8 @@ def command(**given: Any) -> int:
     for note in notes(saved):
         click.echo(note, err=True)
     if given["as_json"]:
-        found = results(saved.device, answers, decide_on, saved.measured_at)
+        identity = None if saved.results is None else saved.results.identity
+        found = results(saved.device, answers, decide_on, saved.measured_at, identity)
         click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         shown(page(given["results"], saved, answers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -28,11 +29,25 @@ EnergyRefusal = Literal[
 ]
 """Why the energy of a window is not reported: `too_few_ticks` and `too_wide` are those that a longer window mends."""
 
+NO_INTERVAL = "; no interval: "
+"""In the method of an estimate: behind it stands why this one has no interval."""
+
+_COUNT = re.compile(r"\b\d+\b")
+
+
+def method_key(method: str) -> str:
+    """Return what two methods have in common where they are the same.
+
+    How many processes, repeats or blocks there were makes no other method, nor does a missing interval.
+    """
+    return _COUNT.sub("N", method.partition(NO_INTERVAL)[0])
+
 
 class Estimate(Value):
     """A number with its unit, its interval and the way it was obtained.
 
-    ``low`` and ``high`` are null when too little was measured to say how sure the value is.
+    ``low`` and ``high`` are null when too little was measured to say how sure the value is. Two estimates whose
+    ``method_key`` differs are not comparable: where an estimator changes, its ``method`` changes with it.
     """
 
     value: FiniteFloat
@@ -49,6 +64,11 @@ class Estimate(Value):
         if (self.low is None) != (self.high is None):
             raise ValueError("an interval has both ends or none")
         return self
+
+    @property
+    def method_key(self) -> str:
+        """The method without counts, and without why there is no interval."""
+        return method_key(self.method)
 
     @property
     def relative_half_width(self) -> float | None:
@@ -453,6 +473,10 @@ class Finding(Value):
     records: tuple[str, ...] = Field(description="Trial ids of the records it rests on.")
     reason: str | None = None
     facts: Params = Field(default_factory=dict)
+    identity: dict[str, dict[str, str]] | None = Field(
+        default=None,
+        description="What its trials measured, by aspect (parameters, isolation …) and name; null: not of trials.",
+    )
     origin: Origin = "real"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Estimate, Scope, Summary
+from assay.core.results import NO_INTERVAL, Estimate, Scope, Summary
 from assay.stats.intervals import autocorrelation, median_interval, restarts_interval, torn_between
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Samples = NDArray[np.float64]
+
+OF_ONE_PROCESS = "median, order statistics at the effective sample size"
 
 
 def estimate(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = "process") -> Estimate:
@@ -49,13 +51,17 @@ def slowest(ranks: Sequence[Samples]) -> Samples:
 def _method(samples: Samples, interval: tuple[float, float] | None) -> str:
     """Return how the median of one process got its interval, or why it has none."""
     if interval is not None:
-        return "median, order statistics at the effective sample size"
+        return OF_ONE_PROCESS
     levels = torn_between(samples)
     if levels is None:
-        return "median; too few effective samples for an interval"
-    return (
-        f"median; no interval: two levels, {levels.low:.4g} and {levels.high:.4g} ({levels.share_high:.0%} of the time)"
-    )
+        return f"{OF_ONE_PROCESS}{NO_INTERVAL}too few effective samples"
+    share = f"{levels.share_high:.0%} of the time"
+    return f"{OF_ONE_PROCESS}{NO_INTERVAL}two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
+
+
+def usual_method(processes: int) -> str:
+    """Return the method of a time that is measured in so many processes."""
+    return OF_ONE_PROCESS if processes == 1 else restarts_interval([1.0] * processes)[3]
 
 
 def summarise(

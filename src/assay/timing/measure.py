@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.errors import MachineCannot, TrialFailed
-from assay.core.results import Estimate
+from assay.core.results import NO_INTERVAL, Estimate
 from assay.stats.anytime import Look
 from assay.stats.intervals import torn_between
 from assay.stats.shape import shape_of
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from assay.timing.rig import Rigged
     from assay.timing.values import Cache
 
+AT_EVERY_LOOK = "median, interval valid at every look"
 CALL_SHARE = 0.2
 """Of the budget at most, for ``call_us`` beside the decisive time."""
 MOST_CALLS = 200
@@ -216,14 +217,12 @@ def at_look(values: Samples, look: Look, unit: str, precision: float) -> Estimat
     within = interval(seen, Look(len(seen), look.share), precision)
     levels = torn_between(seen)
     if within is not None:
-        method = (
-            "median, interval valid at every look" if levels is None else "median between two levels close together"
-        )
+        method = AT_EVERY_LOOK if levels is None else "median between two levels close together"
     elif levels is not None:
         share = f"{levels.share_high:.0%} of the time"
-        method = f"median; no interval: two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
+        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
     else:
-        method = "median; too few effective samples for an interval"
+        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}too few effective samples"
     return Estimate(
         value=float(np.median(seen)),
         low=within[0] if within else None,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,8 @@ from assay.core.errors import BadInput
 from assay.experiments.energy.compare_page import page
 from assay.experiments.energy.compare_sources import phase_of, points, read
 from assay.experiments.energy.compare_words import said, times
-from assay.experiments.energy.comparing import Known, Point, changes, default_by, front_path, ratio, standings
+from assay.experiments.energy.comparing import Known, Point, changes, default_by, front_path, ratio, shapes, standings
+from assay.experiments.energy.flat import flat_rows
 from assay.experiments.energy.report_files import report_files
 from tests.experiments.energy.made_rows import result, row
 
@@ -63,6 +65,23 @@ def test_without_an_interval_a_difference_counts_only_beyond_a_factor_of_two() -
     told = page([bare, point(200, 0.1, batch=2)], "decode", "batch").as_json()
     assert "1 of 2 have a number with no interval: more repeats would give one." in str(told)
     assert "no interval" not in str(page([point(100, 1.0)], "decode", "batch").as_json())
+
+
+def test_other_prompts_are_other_work_and_no_rivals() -> None:
+    long, short = (replace(point(100 * n, 1.0 / n, batch=n), request=f"prompts=p{n}") for n in (1, 2))
+    assert len(shapes([long, short])) == 2
+    assert changes([long, short], "batch") == []
+
+
+def test_a_change_is_told_only_where_all_settings_agree() -> None:
+    one, two, other = point(100, 1.0), point(180, 0.7, batch=2), point(180, 0.7, batch=2)
+    assert [change.second for change in changes([one, two], "batch")] == ["batch 2"]
+    assert changes([one, replace(other, settings="attn_implementation=eager")], "batch") == []
+    flat = {"config_attn_implementation": "sdpa", "config_isolation": "full", "config_prompts": "p.txt"}
+    (read,) = points([{**flat_rows(every())[0], **flat}], "decode")
+    assert "attn_implementation=sdpa" in read.settings
+    assert "isolation=full" in read.settings
+    assert "prompts=p.txt" in read.request
 
 
 def test_the_same_setting_measured_twice_does_not_compete_with_itself() -> None:

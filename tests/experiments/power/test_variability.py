@@ -173,6 +173,10 @@ def test_other_models_work_sizes_and_origins_are_never_mixed_and_it_is_said() ->
     other_size = without(rows, params={"n": 512})
     assert len(fleets_of([*rows, *other_size]).fleets) == 2
     assert len(fleets_of([*rows, *without(rows, origin="fake")]).fleets) == 2
+    assert len(fleets_of([*rows, *without(rows, config={"block": 64})]).fleets) == 2
+    apart = fleets_of([*rows, *without(rows, isolation="full")])
+    assert len(apart.fleets) == 2
+    assert "Rows differ in isolation (not recorded, full); each is looked at by itself." in apart.notes
     idle = fleets_of([*rows, *without(rows, workload="idle@python")])
     assert len(idle.fleets) == 1
     assert "idle" in idle.notes[0]

@@ -20,9 +20,13 @@ def content(
     batch: int = 3,
     kept: float = 0.9,
     timestamp: str = "20260101_120000",
+    known_to: float | None = None,
     **config: Any,
 ) -> dict[str, Any]:
-    """Return a file in which each doubling of the ranks keeps so much of the efficiency."""
+    """Return a file in which each doubling of the ranks keeps so much of the efficiency.
+
+    ``known_to``: with intervals over starts, half of which are so wide; null: a file without intervals.
+    """
     rows = [
         row
         for world in worlds
@@ -40,7 +44,23 @@ def content(
         **config,
     }
     found = {"config": settings, "world_size": max(worlds), "timestamp": timestamp, "results": rows}
+    if known_to is not None:
+        found["assay_shapes"] = [shape(length, world, kept, known_to) for world in worlds for length in lengths]
     return found if assay is None else {"assay": assay, **found}
+
+
+def shape(length: int, world: int, kept: float, known_to: float) -> dict[str, Any]:
+    """Return what Assay writes of a shape beyond the older tool's keys."""
+    share = kept ** (world.bit_length() - 1)
+
+    def span(value: float) -> dict[str, float]:
+        return {"value": value, "low": value * (1 - known_to), "high": value * (1 + known_to)}
+
+    return {
+        "seq_length": length, "world_size": world, "ring_size": world, "over_starts": True, "note": None,
+        "time_ms": span(time_ms(length, world, kept)), "throughput": None, "speedup": span(world * share),
+        "efficiency": span(share),
+    }  # fmt: skip
 
 
 def time_ms(length: int, world: int, kept: float) -> float:

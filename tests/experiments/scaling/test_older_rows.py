@@ -10,7 +10,7 @@ import pytest
 from assay.core.errors import BadInput
 from assay.experiments.scaling.analysed import findings
 from assay.experiments.scaling.drawn import figures
-from assay.experiments.scaling.judging import BY_VALUE, judged, verdict_of
+from assay.experiments.scaling.judging import ONE_START, can_decide, judged, verdict_of
 from assay.experiments.scaling.older_rows import OLDER, parse
 from assay.experiments.scaling.rows import Row, Span, labels, newest, with_speedups
 from assay.experiments.scaling.sources import Sources
@@ -20,7 +20,7 @@ from tests.experiments.scaling.results import ALONE_MS, content, ranks
 def row(world: int = 4, **changes: Any) -> Row:
     told: dict[str, Any] = {
         "source": "run", "by": "0.1.0", "setting": (("dtype", "float16"),), "tokens": 16384, "batch": 2, "world": world,
-        "ring": world, "weak": False, "of_run": True, "time_ms": Span(5.0), **changes,
+        "ring": world, "weak": False, "over_starts": True, "time_ms": Span(5.0), **changes,
     }  # fmt: skip
     return Row(**told)
 
@@ -143,23 +143,24 @@ def test_of_a_shape_measured_twice_the_newest_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "of_run", "verdict"),
+    ("share", "over_starts", "verdict", "decidable"),
     [
-        (Span(0.8, 0.75, 0.85), True, "yes"),
-        (Span(0.8, 0.65, 0.85), True, "unsure"),
-        (Span(0.6, 0.55, 0.65), True, "no"),
-        (Span(0.8), True, "unsure"),
-        (Span(0.8), False, "yes"),
-        (Span(0.6), False, "no"),
-        (None, False, "unsure"),
+        (Span(0.8, 0.75, 0.85), True, "yes", True),
+        (Span(0.8, 0.65, 0.85), True, "unsure", True),
+        (Span(0.6, 0.55, 0.65), True, "no", True),
+        (Span(0.6, 0.55, 0.65), False, "unsure", False),
+        (Span(0.8), True, "unsure", False),
+        (Span(0.6), False, "unsure", False),
+        (None, False, "unsure", False),
     ],
 )
-def test_the_gate_uses_the_interval_and_a_files_value_only_where_there_is_none(
-    share: Span | None, of_run: bool, verdict: str
+def test_only_an_interval_over_several_starts_decides_the_gate(
+    share: Span | None, over_starts: bool, verdict: str, decidable: bool
 ) -> None:
-    (one,) = judged([row(world=1), row(efficiency=share, of_run=of_run)], 0.7)
+    (one,) = judged([row(world=1), row(efficiency=share, over_starts=over_starts)], 0.7)
     assert one.verdict == verdict == verdict_of([one])
-    assert (one.reason == BY_VALUE) == (share is not None and not of_run)
+    assert can_decide([one]) == decidable
+    assert (one.reason == ONE_START) == (share is not None and not decidable)
 
 
 def test_one_shape_that_is_surely_not_enough_decides_and_nothing_to_judge_decides_nothing() -> None:
@@ -208,11 +209,11 @@ def test_lines_of_ranks_grouped_otherwise_begin_at_one_rank() -> None:
 
 
 def test_the_headline_counts_the_verdicts_and_names_the_worst() -> None:
-    rows = read(lengths=(16384,))
+    rows = read(lengths=(16384,), known_to=0.01)
     found = findings(Sources(rows, (), ()), 0.8)
     assert found.headline == (
         "Of 3 shapes of several ranks 2 are at least 80 % efficient, 1 is not; "
-        "the lowest is 73 % at 16,384 tokens over 8 ranks."
+        "the lowest is 73 % (72 – 74) at 16,384 tokens over 8 ranks."
     )
     older = findings(Sources(read(assay=None), (), ()), 0.8)
     assert "cannot be said: all are of the older tool" in older.headline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from assay.core.errors import BadInput
 from assay.core.plan import Block
 from assay.experiments.scaling import EXPERIMENT
+from assay.experiments.scaling.judging import can_decide, judged, verdict_of
+from assay.experiments.scaling.rows import baseline_of
 from assay.experiments.scaling.sources import read
 from assay.store.plan import Plan
 from assay.store.records import Records
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.experiments.scaling.options import ScalingOptions
+
+MATH = options().subject.model_copy(update={"params": {**options().subject.params, "backend": "math"}})
 
 
 def kept(parent: Path, world: World, wanted: ScalingOptions) -> RunFolder:
@@ -56,7 +61,7 @@ def test_a_run_gives_a_row_for_each_shape_with_the_runs_own_numbers(tmp_path: Pa
         judged = about(own, "efficiency", world=row.world, ring=row.ring).estimate
         assert judged is not None
         assert row.efficiency == pytest.approx((judged.value, judged.low, judged.high))
-        assert row.of_run
+        assert row.over_starts == (wanted.repeat > 1)
         assert row.by == "0.1.0"
         assert row.batch == 2
     assert found.rows[2].memory_gib == pytest.approx(50 / 1024)
@@ -76,16 +81,51 @@ def test_a_folder_of_runs_is_read_with_each_result_once_and_the_newest_of_each_s
     assert found.notes == ("Some shapes were measured more than once; of each the newest is shown.",)
 
 
-def test_the_older_file_of_a_run_says_the_same_without_an_interval(tmp_path: Path) -> None:
-    folder = kept(tmp_path, World(within=0.02), options(sequences=(64, 128), mode="weak"))
+@pytest.mark.parametrize("mode", ["weak", "strong"])
+@pytest.mark.parametrize("repeat", [1, 3])
+@pytest.mark.parametrize("benchmark_runs", [3, 20])
+def test_the_older_file_of_a_run_says_the_same_as_the_run(
+    tmp_path: Path, mode: str, repeat: int, benchmark_runs: int
+) -> None:
+    wanted = options(sequences=(64, 128), mode=mode, repeat=repeat, benchmark_runs=benchmark_runs)
+    folder = kept(tmp_path, World(within=0.02), wanted)
     told, written = read(folder.path), read(folder.path / "older" / "scaling.json")
     assert [row.key for row in told.rows] == [row.key for row in written.rows]
     for one, other in zip(told.rows, written.rows, strict=True):
-        assert other.efficiency is not None
-        assert one.efficiency is not None
-        assert other.efficiency.value == pytest.approx(one.efficiency.value)
-        assert other.efficiency.low is None
-    assert "no intervals" in written.notes[0]
+        for name in ("time_ms", "throughput", "speedup", "efficiency"):
+            assert getattr(other, name) == pytest.approx(getattr(one, name)), name
+        assert (other.note, other.over_starts) == (one.note, one.over_starts)
+    for least in (0.1, 0.5, 0.8, 0.99):
+        verdicts = [[one.verdict for one in judged(found.rows, least)] for found in (told, written)]
+        assert verdicts[0] == verdicts[1]
+
+
+@pytest.mark.parametrize(
+    ("world", "verdict"),
+    [
+        (World(contention=0.3, within=0.01, starts=0.01), "no"),
+        (World(contention=1.0, balance=1.0, shard=1.0, transfer_us=1.0, starts=0.005), "yes"),
+        (World(within=0.02, starts=0.3), "unsure"),
+    ],
+    ids=["clearly below", "clearly above", "noisy"],
+)
+def test_the_run_its_folder_and_its_latest_file_give_one_answer(tmp_path: Path, world: World, verdict: str) -> None:
+    wanted = options(sequences=(64,), repeat=5, min_efficiency=0.7)
+    folder = kept(tmp_path, world, wanted)
+    latest = tmp_path / "latest.json"
+    latest.write_bytes((folder.path / "older" / "scaling.json").read_bytes())
+    own = about(EXPERIMENT.analyse(FOUR_CORES, wanted, folder.records()), "gate")
+    each = [judged(read(path).rows, 0.7) for path in (folder.path, latest)]
+    assert [own.verdict, *map(verdict_of, each)] == [verdict] * 3
+    assert all(map(can_decide, each))
+
+
+@pytest.mark.parametrize("changed", [{"isolation": "none"}, {"subject": MATH}])
+def test_one_rank_of_another_run_is_a_baseline_only_if_all_else_agrees(tmp_path: Path, changed: dict[str, Any]) -> None:
+    four = read(kept(tmp_path / "a", World(), options(sequences=(64,))).path).rows[-1]
+    alone = read(kept(tmp_path / "b", World(), options(sequences=(64,), worlds=(1,), **changed)).path).rows[0]
+    assert baseline_of(four, [alone]) is None
+    assert baseline_of(four, [replace(alone, setting=four.setting)]) is not None
 
 
 def test_a_shape_that_failed_is_missing_and_the_rest_is_there(tmp_path: Path) -> None:

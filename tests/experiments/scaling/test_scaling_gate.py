@@ -43,7 +43,7 @@ def test_only_a_whole_interval_decides(efficiency: Known, verdict: str) -> None:
 
 
 def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
-    asked = options(sequences=(64,), min_efficiency=0.7)
+    asked = options(sequences=(64,), min_efficiency=0.7, repeat=3)
     findings, page = found_in(World(contention=0.9, balance=0.6, within=0.005), asked)
     answer = about(findings, "gate")
     assert answer.verdict == "no"
@@ -57,9 +57,10 @@ def test_one_shape_that_is_surely_below_closes_the_gate_and_is_named() -> None:
 @pytest.mark.parametrize(
     ("world", "changes", "verdict", "said"),
     [
-        (World(contention=1.0, balance=1.0, shard=1.0, transfer_us=1.0), {}, "yes", "Every shape"),
+        (World(contention=1.0, balance=1.0, shard=1.0, transfer_us=1.0), {"repeat": 3}, "yes", "Every shape"),
         (World(failing={"n64-p2-r2": "out of memory"}, contention=1.0), {}, "unsure", "out of memory"),
-        (World(within=0.02), {"benchmark_runs": 3}, "unsure", "without an interval"),
+        (World(within=0.02), {"benchmark_runs": 3}, "unsure", "without an interval over starts"),
+        (World(contention=0.2, within=0.001), {"repeat": 1}, "unsure", "without an interval over starts"),
         (World(), {"worlds": (1,)}, "unsure", "more than one rank"),
     ],
 )

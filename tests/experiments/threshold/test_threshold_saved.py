@@ -15,7 +15,7 @@ from assay.experiments.threshold.findings import answers_of
 from assay.experiments.threshold.form import Results
 from assay.experiments.threshold.older import FILE, device_info, files
 from assay.experiments.threshold.saved import read
-from tests.experiments.threshold.crossings import World, options, threshold
+from tests.experiments.threshold.crossings import World, options, point, threshold
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -164,6 +164,42 @@ def test_a_baseline_of_something_else_is_refused(tmp_path: Path, changes: Any, d
     here = device or device_info(MACHINE, "cpu:0").device_name
     with pytest.raises(BadInput, match=said):
         baseline.check(baseline.read(file), wanted, here)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"isolation": "none"}, r"is not comparable: isolation differs \(full vs none\)"),
+        ({"cache": "warm"}, r"is not comparable: conditions differ \(cache not set vs warm\)"),
+        ({"impl": "newer"}, r"is not comparable: workload differs \(sorting fast plain@new vs plain@newer\)"),
+        ({"heads": 8}, r"is not comparable: no point of the grid of sorting is in both"),
+    ],
+)
+def test_a_baseline_of_other_work_is_refused(tmp_path: Path, changes: Any, said: str) -> None:
+    file, _ = written(tmp_path)
+    points = threshold(SIZES).points
+    if "impl" in changes:
+        fast = points[0].fast.model_copy(update={"impl": changes["impl"]})
+        points = tuple(each.model_copy(update={"fast": fast}) for each in points)
+    if "heads" in changes:
+        points = tuple(point(size, n=int(size), heads=changes["heads"]) for size in SIZES)
+    how = {name: value for name, value in changes.items() if name in {"isolation", "cache"}}
+    wanted = options(threshold(SIZES, points=points), **how)
+    with pytest.raises(BadInput, match=said):
+        baseline.check(baseline.read(file), wanted, device_info(MACHINE, "cpu:0").device_name)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"sorting_min": None}, "does not say where a threshold was, so that none could be seen to rise"),
+        ({"sorting_min": 1024}, "no larger size than 512 is measured, so that it could not be seen to rise"),
+    ],
+)
+def test_a_gate_that_could_never_see_a_threshold_rise_is_refused(tmp_path: Path, content: Any, said: str) -> None:
+    (tmp_path / "before.json").write_text(json.dumps(content))
+    with pytest.raises(BadInput, match=said):
+        baseline.check(baseline.read(tmp_path / "before.json"), options(threshold(SIZES)), None)
 
 
 def test_a_baseline_that_does_not_name_its_device_is_taken_and_told(tmp_path: Path) -> None:

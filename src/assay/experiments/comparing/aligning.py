@@ -1,11 +1,16 @@
-"""Which numbers of several results are of the same thing, told in terms that all of them have."""
+"""Which numbers of several results are of the same thing, told in terms that all of them have.
+
+Numbers are of the same thing where everything that is known of what was measured agrees. There is no second, coarser
+try: what agrees in less is listed with the difference.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
+from assay.experiments.differences import Difference, differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,6 +19,15 @@ if TYPE_CHECKING:
 
 AT_MOST = 3
 """So many names of a result are shown where nothing is in common."""
+
+
+@dataclass(frozen=True)
+class NotComparable:
+    """A number of the baseline that another result has only of something else, and in what that differs."""
+
+    other: int
+    name: Name
+    differences: tuple[Difference, ...]
 
 
 @dataclass(frozen=True)
@@ -35,46 +49,98 @@ class Table:
         """The rows that the baseline and at least one other have."""
         return {name: row for name, row in self.rows.items() if row[0] and any(row[1:])}
 
+    @property
+    def not_comparable(self) -> tuple[NotComparable, ...]:
+        """What the baseline has, and another result has of the same workload, but not of the same thing."""
+        return tuple(
+            NotComparable(other, name, different)
+            for other in range(1, len(self.sources))
+            for name, row in self.rows.items()
+            if row[0] and not row[other] and (different := self._nearest(name, other)) is not None
+        )
+
+    def _nearest(self, name: Name, other: int) -> tuple[Difference, ...] | None:
+        """Return in what a name differs from the nearest that only the other result has; null where none is near."""
+        names = [n for n, row in self.rows.items() if row[other] and not row[0] and is_related(name, n)]
+        return min((between(name, each) for each in names), key=len, default=None)
+
     def lone(self, place: int) -> list[Name]:
-        """Return the names that only one of the results has."""
+        """Return the names that only one of the results has, and of which no other has anything like it."""
         others = [other for other in range(len(self.sources)) if other != place]
-        return [n for n, row in self.rows.items() if row[place] and not any(row[other] for other in others)]
+        alone = [n for n, row in self.rows.items() if row[place] and not any(row[other] for other in others)]
+        related = [n for n, row in self.rows.items() if any(row[other] for other in others) and not row[place]]
+        return [n for n in alone if not any(is_related(n, other) for other in related)]
+
+
+def is_related(one: Name, other: Name) -> bool:
+    """Return whether two numbers are of the same workload and quantity, were all else the same."""
+    return one.quantity == other.quantity and workload_of(one) == workload_of(other)
+
+
+def workload_of(name: Name) -> str:
+    """Return the work whatever its implementation: ``softmax`` of ``softmax@numpy``."""
+    return name.work.partition("@")[0]
+
+
+def between(one: Name, other: Name) -> tuple[Difference, ...]:
+    """Return in what two names differ: implementation, details, method."""
+    found = list(differences(one.details, other.details))
+    if one.work != other.work:
+        impls = (each.work.partition("@")[2] or each.work for each in (one, other))
+        found.insert(0, Difference(aspect="implementation", name="implementation", **_sides(*impls)))
+    if one.method != other.method:
+        found.append(Difference(aspect="method", name="method", **_sides(one.method, other.method)))
+    return tuple(found)
+
+
+def _sides(baseline: str | None, other: str | None) -> dict[str, str | None]:
+    return {"baseline": baseline, "other": other}
 
 
 def aligned(sources: Sequence[Source], quantities: Sequence[str] = ()) -> Table:
-    """Return results side by side, in the first terms of the baseline's in which something is in common.
+    """Return results side by side, in the first terms of the baseline's that all of them have.
 
     ``quantities`` are those that are wanted; all where none is named.
 
     Raises:
-        BadInput: Nothing is in common; the sentence says what each has.
+        BadInput: Nothing is in common, not even a workload; the sentence says what each has.
     """
-    tried: list[Table] = []
-    for view in sources[0].readers:
-        if all(view in source.readers for source in sources):
-            table = _table(view, sources, quantities)
-            if table.shared:
-                return table
-            tried.append(table)
-    raise BadInput(_nothing(sources, tried, quantities))
+    view = next((view for view in sources[0].readers if all(view in source.readers for source in sources)), None)
+    if view is None:
+        kinds = ", ".join(f"{source.path} is {source.kind}" for source in sources)
+        raise BadInput(f"These results have no terms in common: {kinds}.")
+    table = _table(view, sources, quantities)
+    if not table.shared and not table.not_comparable:
+        raise BadInput(_nothing(table, quantities))
+    return table
 
 
 def _table(view: View, sources: Sequence[Source], quantities: Sequence[str]) -> Table:
     rows: dict[Name, list[list[Number]]] = {}
+    failed: list[tuple[int, Number]] = []
     for place, source in enumerate(sources):
         for number in source.readers[view]():
-            if not quantities or number.name.quantity in quantities:
+            if quantities and number.name.quantity not in quantities:
+                continue
+            if number.value is None:
+                failed.append((place, number))
+            else:
                 rows.setdefault(number.name, [[] for _ in sources])[place].append(number)
+    _place_failed(rows, failed, len(sources))
     return Table(view, tuple(sources), {name: tuple(map(tuple, row)) for name, row in rows.items()})
 
 
-def _nothing(sources: Sequence[Source], tried: Sequence[Table], quantities: Sequence[str]) -> str:
+def _place_failed(rows: dict[Name, list[list[Number]]], failed: Sequence[tuple[int, Number]], sources: int) -> None:
+    """Put what was not measured, which has no method, beside what others measured of it."""
+    by_work = {replace(name, method=None): name for name in rows}
+    for place, number in failed:
+        name = by_work.get(replace(number.name, method=None), number.name)
+        rows.setdefault(name, [[] for _ in range(sources)])[place].append(number)
+
+
+def _nothing(table: Table, quantities: Sequence[str]) -> str:
     """Say what each result has."""
-    if not tried:
-        kinds = ", ".join(f"{source.path} is {source.kind}" for source in sources)
-        return f"These results have no terms in common: {kinds}."
-    table = tried[0]
-    has = "; ".join(f"{source.path} has {_some(table, place)}" for place, source in enumerate(sources))
+    has = "; ".join(f"{source.path} has {_some(table, place)}" for place, source in enumerate(table.sources))
     of = f" of the quantity {' or '.join(quantities)}" if quantities else ""
     return f"Nothing{of} is in common: {has}."
 
@@ -88,5 +154,5 @@ def _some(table: Table, place: int) -> str:
 def in_words(name: Name, among: Sequence[Name] = ()) -> str:
     """Write what a number is of: its work, and of the details those that differ among some names, or all."""
     constant = {detail for detail in name.details if among and all(detail in other.details for other in among)}
-    told = " ".join(f"{key}={value}" for key, value in name.details if (key, value) not in constant)
+    told = " ".join(f"{detail.name}={detail.value}" for detail in name.details if detail not in constant)
     return f"{name.work} {told}".rstrip()

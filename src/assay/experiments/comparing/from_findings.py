@@ -12,6 +12,7 @@ from assay.core.results import Finding
 from assay.core.units import unit_of
 from assay.core.values import first_problem
 from assay.experiments.comparing.values import Name, Number
+from assay.store.identity import Detail, details_in, model_in
 from assay.timing.values import Comparison, Measurement
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ def of_findings(found: list[JsonValue], model: str | None) -> list[Number]:
     seen: Counter[str] = Counter()
     for finding in findings:
         seen[finding.claim] += 1
-        again = (("number", str(seen[finding.claim])),) if seen[finding.claim] > 1 else ()
+        again = (Detail("conditions", "number", str(seen[finding.claim])),) if seen[finding.claim] > 1 else ()
         if finding.estimate is not None:
-            name = Name(finding.claim, again, finding.estimate.unit or "value")
-            numbers.append(_number(name, None, model, finding.estimate))
+            identity = finding.identity or {}
+            details = (*details_in(identity), *again)
+            name = Name(finding.claim, details, finding.estimate.unit or "value", finding.estimate.method_key)
+            numbers.append(_number(name, None, model_in(identity) or model, finding.estimate))
     return numbers
 
 
@@ -66,18 +69,19 @@ def _measured(found: Measurement) -> Iterator[Number]:
     for quantity in QUANTITIES:
         estimate = getattr(found, quantity)
         if estimate is not None:
-            name = Name(found.name, _conditions(found), quantity)
+            name = Name(found.name, _conditions(found), quantity, estimate.method_key)
             yield _number(name, found.device, None, estimate, found.processes)
 
 
 def _compared(found: Comparison) -> Iterator[Number]:
     times = {found.first: found.first_us, **{each.name: each.time_us for each in found.others}}
-    for name, estimate in times.items():
-        yield _number(Name(name, _conditions(found), found.quantity), found.device, None, estimate, found.processes)
+    for work, estimate in times.items():
+        name = Name(work, _conditions(found), found.quantity, estimate.method_key)
+        yield _number(name, found.device, None, estimate, found.processes)
 
 
-def _conditions(found: Measurement | Comparison) -> tuple[tuple[str, str], ...]:
-    return ("on", found.device.partition(":")[0]), ("cache", found.cache)
+def _conditions(found: Measurement | Comparison) -> tuple[Detail, ...]:
+    return Detail("device", "on", found.device.partition(":")[0]), Detail("conditions", "cache", found.cache)
 
 
 def _number(

@@ -6,8 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from assay.experiments.comparing.values import Name, Number
+from assay.experiments.scaling.rows import DEVICE
+from assay.experiments.threshold.identity import shared_with
 from assay.experiments.threshold.options import TIMES
 from assay.experiments.variance.compare import best_times
+from assay.store.identity import DTYPE, ISOLATION, Detail, as_identity, details_in, model_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,23 +21,32 @@ if TYPE_CHECKING:
     from assay.experiments.scaling.rows import Span
     from assay.experiments.threshold.form import Results, Row
     from assay.experiments.variance.older_format import Older
+    from assay.store.identity import Identity
 
 THRESHOLD = "threshold"
 """The quantity of a recommended threshold: a size, not a measured number."""
 
-NO_MODEL: Mapping[str, str] = {}
 
-
-def of_tunings(found: Iterable[Older], models: Mapping[str, str] = NO_MODEL) -> list[Number]:
-    """Return the best time of each kernel on each device; ``models`` are those of the devices."""
-    by_kernel: dict[str, list[Older]] = {}
+def of_tunings(found: Iterable[Older]) -> list[Number]:
+    """Return the best time of each kernel on each device."""
+    by_name: dict[tuple[Name, str | None], list[Older]] = {}
     for older in found:
-        by_kernel.setdefault(older.kernel, []).append(older)
+        name, model = _tuned(older)
+        by_name.setdefault((name, model), []).append(older)
     return [
-        _drawn(Name(kernel, (), "best_time_ms"), device or None, models.get(device), times, "ms")
-        for kernel, several in by_kernel.items()
+        _drawn(name, device or None, model, times, "ms")
+        for (name, model), several in by_name.items()
         for device, times in best_times(several).items()
     ]
+
+
+def _tuned(older: Older) -> tuple[Name, str | None]:
+    """Return what a tuning is of, as far as its file says, and the model of its device."""
+    if older.identity is None:
+        return Name(older.kernel, (), "best_time_ms"), None
+    work = older.identity.get("workload", {}).get("workload", older.kernel)
+    details = tuple(detail for detail in details_in(older.identity) if detail.aspect != "workload")
+    return Name(work, details, "best_time_ms"), model_in(older.identity)
 
 
 def of_shapes(rows: Iterable[Shape], model: str | None) -> list[Number]:
@@ -43,15 +55,17 @@ def of_shapes(rows: Iterable[Shape], model: str | None) -> list[Number]:
 
 
 def _shape(row: Shape, model: str | None) -> Iterator[Number]:
-    work = dict(row.setting).get("workload", "dilated attention")
+    setting = dict(row.setting)
+    work, model = setting.get("workload", "dilated attention"), setting.get(DEVICE, model)
     details = (
-        *((name, value) for name, value in row.setting if name != "workload"),
-        *((("tokens", str(row.asked)),) if row.tokens else ()),
-        ("batch", str(row.batch)),
-        ("ranks", str(row.world)),
-        ("ring", str(row.ring)),
-        ("scaling", "weak" if row.weak else "strong"),
-        ("measured by", "the older tool" if row.by is None else "Assay"),
+        *(_parameter(name, value) for name, value in row.setting if name not in {"workload", ISOLATION, DEVICE}),
+        *([Detail("isolation", ISOLATION, setting[ISOLATION])] if ISOLATION in setting else []),
+        *([_parameter("tokens", str(row.asked))] if row.tokens else []),
+        _parameter("batch", str(row.batch)),
+        Detail("conditions", "ranks", str(row.world)),
+        Detail("conditions", "ring", str(row.ring)),
+        Detail("conditions", "scaling", "weak" if row.weak else "strong"),
+        Detail("conditions", "measured by", "the older tool" if row.by is None else "Assay"),
     )
     yield _spanned(Name(work, details, "time_ms"), model, row.time_ms, "ms")
     for quantity, value, unit in (
@@ -69,11 +83,11 @@ def _spanned(name: Name, model: str | None, span: Span, unit: str) -> Number:
 def of_speedups(found: Results) -> list[Number]:
     """Return the speed-up of every point by each time that was taken, from the pairs of each process."""
     where = found.device_info.uuid, found.device_info.device_name
-    return [number for row in found.results for number in _speedups(row, *where)]
+    return [number for row in found.results for number in _speedups(row, *where, found.identity)]
 
 
-def _speedups(row: Row, device: str | None, model: str | None) -> Iterator[Number]:
-    details = _details(row.params)
+def _speedups(row: Row, device: str | None, model: str | None, identity: Identity | None) -> Iterator[Number]:
+    details = (*_details(row.params), *_of_thresholds(identity, row.threshold))
     for time, timed in row.times.items():
         draws = [math.exp(sum(logs) / len(logs)) for logs in timed.log_speedups if logs]
         yield _drawn(Name(row.threshold, details, f"speedup by {time}"), device, model, draws, "×")
@@ -92,14 +106,28 @@ def of_recommendation(content: Mapping[str, JsonValue], model: str | None) -> li
         for each in (entries if isinstance(entries, list) else [])
         if isinstance(each, dict)
     }
+    named = {
+        str(each.get("key")).rpartition(".")[2]: str(each.get("name"))
+        for each in (entries if isinstance(entries, list) else [])
+        if isinstance(each, dict)
+    }
+    identity = as_identity(content.get("identity"))
     found = content.get("recommendation")
     numbers: list[Number] = []
     for key, value in (found if isinstance(found, dict) else {}).items():
-        name, decision = Name(key.rpartition(".")[2], (), THRESHOLD), decided.get(key.rpartition(".")[2])
+        last = key.rpartition(".")[2]
+        name, decision = Name(last, _of_thresholds(identity, named.get(last)), THRESHOLD), decided.get(last)
         size = None if decision == "disable" else _positive(value)
         reason = "never" if decision == "disable" else "not known" if size is None else None
         numbers.append(Number(name, None, model, size, reason=reason))
     return numbers
+
+
+def _of_thresholds(identity: Identity | None, name: str | None) -> tuple[Detail, ...]:
+    """Return what must agree for a threshold to be comparable; nothing where the file does not say."""
+    if identity is None:
+        return ()
+    return details_in(shared_with(identity, set() if name is None else {name}))
 
 
 def of_rows(rows: Iterable[JsonValue], model: str | None) -> list[Number]:
@@ -130,8 +158,12 @@ def _positive(value: JsonValue) -> float | None:
     return float(value) if 0 < value < math.inf else None
 
 
-def _details(params: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(value)) for name, value in params.items() if value is not None)
+def _details(params: Mapping[str, object]) -> tuple[Detail, ...]:
+    return tuple(_parameter(name, str(value)) for name, value in params.items() if value is not None)
+
+
+def _parameter(name: str, value: str) -> Detail:
+    return Detail("dtype" if name == DTYPE else "parameters", name, value)
 
 
 def _drawn(name: Name, device: str | None, model: str | None, draws: Iterable[float], unit: str) -> Number:

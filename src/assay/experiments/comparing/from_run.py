@@ -8,14 +8,13 @@ from assay.core.units import unit_of
 from assay.experiments.comparing.values import Name, Number
 from assay.experiments.contention.warm import WARM
 from assay.experiments.times import CLOCKS
-from assay.isolation.targets import targets
 from assay.stats.intervals import restarts_interval
-from assay.store.history.keys import conditions, host_class
+from assay.store.identity import details_of, dtype_of, placed_on, work_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from assay.core.plan import Role, Subject, Trial
+    from assay.core.plan import Trial
     from assay.core.results import Record, Summary
     from assay.machine.model import Machine
     from assay.store.runs import RunFolder
@@ -25,8 +24,6 @@ NOT_COMPARED = CLOCKS | {"start_us"}
 
 FAILED = "call_us"
 """The time that would be there of what failed: every way of timing takes it."""
-
-SHARED = "cores shared with"
 
 Place = tuple[Name, str | None, str | None]
 
@@ -46,16 +43,17 @@ def _of_record(trial: Trial, record: Record, machine: Machine) -> Iterator[Numbe
     for role in trial.roles:
         if role.duty != "timed":
             continue
-        device, model = _where(role, machine)
+        device, model = placed_on(role, machine)
         for place, subject in enumerate(role.subjects):
-            work, details = subject.label, tuple(_details(trial, role, subject))
+            details = details_of(trial, role, subject, dtype_of(record, role.name, place))
             if record.status != "ok":
-                name = Name(work, details, FAILED)
+                name = Name(work_of(subject), details, FAILED)
                 yield Number(name, device, model, None, unit=unit_of(FAILED), reason=record.reason)
                 continue
             for said in record.estimates:
                 if (said.role, said.subject) == (role.name, place) and said.quantity not in NOT_COMPARED:
-                    yield _number(Name(work, details, said.quantity), device, model, said, record)
+                    name = Name(work_of(subject), details, said.quantity, said.estimate.method_key)
+                    yield _number(name, device, model, said, record)
 
 
 def _number(name: Name, device: str | None, model: str | None, said: Summary, record: Record) -> Number:
@@ -83,29 +81,3 @@ def _combined(several: list[Number]) -> Number:
     centre, low, high, _ = restarts_interval(values)
     first = good[0]
     return Number(first.name, first.device, first.model, centre, low, high, first.unit, len(good))
-
-
-def _where(role: Role, machine: Machine) -> tuple[str | None, str | None]:
-    """Return which devices a role is on, and their model."""
-    known = targets(machine)
-    found = [known[device] for device in role.devices if device in known]
-    if found:
-        return " ".join(sorted({each.uuid for each in found})), ", ".join(dict.fromkeys(each.title for each in found))
-    return f"{machine.host} {','.join(sorted(set(role.devices)))}", host_class(machine)
-
-
-def _details(trial: Trial, role: Role, subject: Subject) -> Iterable[tuple[str, str]]:
-    """Return what must be the same, beyond the work, for two numbers to be of the same thing."""
-    yield "on", role.devices[0].partition(":")[0]
-    yield from _written(subject.params)
-    yield from ((f"config {name}", value) for name, value in _written(subject.config or {}))
-    if subject.source is not None:
-        yield "checkout", subject.source.checkout
-    under = conditions(trial, role)
-    if SHARED in under:  # the others' names tell only which of several devices this is
-        under[SHARED] = f"{len(str(under[SHARED]).split(','))} more"
-    yield from _written(under)
-
-
-def _written(params: dict[str, str | int | float | bool | None]) -> Iterable[tuple[str, str]]:
-    return sorted((name, str(value)) for name, value in params.items())

@@ -31,7 +31,16 @@ WORDS: dict[Sense, tuple[Verdict, Verdict]] = {
 """What a ratio above 1, and one below, is called."""
 
 WORSE: dict[Sense, Verdict | None] = {"time": "slower", "rate": "slower", "cost": "more", "neither": None}
-ONE_PROCESS = "measured in one process, and how much processes differ is not known"
+
+Doubt = Literal["no number", "no ratio", "no interval", "one process", "model unknown", "too close"]
+"""Why a pair is unsure. All but the last can never be decided, whatever the numbers are."""
+
+REASONS: dict[Doubt, str] = {
+    "no ratio": "a number is not above zero, so that there is no ratio",
+    "no interval": "too little was measured for an interval",
+    "one process": "measured in one process, and how much processes differ is not known",
+    "model unknown": "one of the two does not say on which model of device it was measured",
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class Pair:
         other: The place of the other among the results.
         ratio: How many times the baseline's the other's number is; null where there is none.
         regression: Whether it surely became worse by more than the minimum effect.
-        reason: Why it is unsure; null where it is not.
+        doubt, reason: Why it is unsure, as a code and in words; null where it is not.
         note: What must be known of the ratio.
     """
 
@@ -52,6 +61,7 @@ class Pair:
     second: tuple[Number, ...]
     ratio: Level | None
     verdict: Verdict = "unsure"
+    doubt: Doubt | None = None
     reason: str | None = None
     note: str | None = None
 
@@ -69,6 +79,11 @@ class Pair:
     def counts(self) -> bool:
         """Whether it can be said of it which is better, so that a gate looks at it."""
         return WORSE[self.sense] is not None
+
+    @property
+    def is_decidable(self) -> bool:
+        """Whether numbers like these could be told apart at all, so that a gate can rest on them."""
+        return self.counts and self.doubt in {None, "too close"}
 
 
 def sense_of(quantity: str, unit: str) -> Sense:
@@ -89,7 +104,7 @@ def judged(table: Table, minimum_effect: float) -> list[Pair]:
         for other in range(1, len(table.sources))
         if row[other] and on_same(row[0], row[other])
     ]
-    sure = [place for place, pair in enumerate(pairs) if pair.reason is None and pair.ratio is not None]
+    sure = [place for place, pair in enumerate(pairs) if pair.doubt is None and pair.ratio is not None]
     said = ratios.decide([ratio for place in sure if (ratio := pairs[place].ratio) is not None], minimum_effect)
     for place, verdict in zip(sure, said, strict=True):
         pairs[place] = _with(pairs[place], verdict, minimum_effect)
@@ -115,12 +130,15 @@ def _pair(name: Name, other: int, first: tuple[Number, ...], second: tuple[Numbe
         missing = next((number for number in side if number.value is None), None)
         if all(number.value is None for number in side):
             why = missing.reason if missing is not None else "not measured"
-            return Pair(name, other, first, second, None, reason=f"{which} has no number: {why}")
+            missed = f"{which} has no number: {why}"
+            return Pair(name, other, first, second, None, doubt="no number", reason=missed)
     first, second = (tuple(n for n in side if n.value is not None) for side in (first, second))
     strata = _strata(first, second)
     ratio = _ratio(strata)
     note = _note(first, second, shared)
-    return Pair(name, other, first, second, ratio, reason=_why_unsure(ratio, (*first, *second)), note=note)
+    doubt = _doubt(ratio, first, second)
+    reason = None if doubt is None else REASONS[doubt]
+    return Pair(name, other, first, second, ratio, doubt=doubt, reason=reason, note=note)
 
 
 def _strata(first: Sequence[Number], second: Sequence[Number]) -> list[tuple[list[Number], list[Number]]]:
@@ -154,14 +172,16 @@ def _level(number: Number) -> Level | None:
     return None if number.value is None else ratios.level(number.value, number.low, number.high, number.processes)
 
 
-def _why_unsure(ratio: Level | None, numbers: Sequence[Number]) -> str | None:
-    """Say why no verdict can be given; null where one may be."""
+def _doubt(ratio: Level | None, first: Sequence[Number], second: Sequence[Number]) -> Doubt | None:
+    """Return why no verdict can be given; null where one may be."""
     if ratio is None:
-        return "a number is not above zero, so that there is no ratio"
+        return "no ratio"
+    if bool(models(first)) != bool(models(second)):
+        return "model unknown"
     if ratio.error is None:
-        return "too little was measured for an interval"
-    single = [number for number in numbers if number.processes == 1 and not number.draws]
-    return ONE_PROCESS if single else None
+        return "no interval"
+    single = any(number.processes == 1 and not number.draws for number in (*first, *second))
+    return "one process" if single else None
 
 
 def _note(first: Sequence[Number], second: Sequence[Number], shared: set[str]) -> str | None:
@@ -176,5 +196,7 @@ def _with(pair: Pair, said: OfTimes, minimum_effect: float) -> Pair:
     """Return a pair with its verdict, in the words for its quantity."""
     above, below = WORDS[pair.sense]
     words: dict[OfTimes, Verdict] = {"slower": above, "faster": below, "same": "same", "unsure": "unsure"}
-    reason = f"it may differ by more or less than {100 * minimum_effect:g} %" if said == "unsure" else None
-    return replace(pair, verdict=words[said], reason=reason)
+    if said == "unsure":
+        reason = f"it may differ by more or less than {100 * minimum_effect:g} %"
+        return replace(pair, doubt="too close", reason=reason)
+    return replace(pair, verdict=words[said])

@@ -35,6 +35,7 @@ def page(table: Table, found: Result) -> Page:
     results += _side_by_side(table, across=bool(found.elsewhere))
     sections = [
         Section(title="Results", elements=tuple(results)),
+        Section(title="Not comparable", elements=tuple(_not_comparable(found))),
         Section(title="What differs in how they were measured", elements=_differences(found)),
         Section(title="What to know", elements=tuple(_remarks(found, pairs))),
     ]
@@ -109,6 +110,13 @@ def _side_by_side(table: Table, *, across: bool) -> list[Element]:
     )
     note = "With half the 95 % interval. Across models there is no verdict: they differ for known reasons."
     return [Grid(title="Side by side", columns=tuple(columns), rows=rows, note=note if across else None)]
+
+
+def _not_comparable(found: Result) -> list[Element]:
+    return [
+        Text(text=f"{each.said} ({', '.join(each.quantities)}; {each.against}).", tone="unsure")
+        for each in found.not_comparable
+    ]
 
 
 def _differences(found: Result) -> tuple[Element, ...]:

@@ -10,17 +10,19 @@ from assay.core.results import Estimate, Origin
 from assay.core.results import Verdict as Claim
 from assay.core.values import SCHEMA_VERSION, Value
 from assay.experiments.comparing.aligning import in_words
-from assay.experiments.comparing.judging import ONE_PROCESS, Verdict, judged, models
+from assay.experiments.comparing.judging import Doubt, Verdict, judged, models, on_same
 from assay.experiments.comparing.thresholds import risen
 from assay.experiments.comparing.values import View
 from assay.experiments.comparing.words import headline, number_of
+from assay.experiments.differences import Difference, describe
+from assay.store.identity import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assay.experiments.comparing.aligning import Table
     from assay.experiments.comparing.judging import Pair
-    from assay.experiments.comparing.values import Number, Source
+    from assay.experiments.comparing.values import Name, Number, Source
 
 
 class Side(Value):
@@ -41,12 +43,15 @@ class Compared(Value):
     what: str
     quantity: str
     details: dict[str, str]
+    method: str | None = Field(description="How the numbers were obtained; null: not recorded.")
     against: str = Field(description="The other result.")
     baseline: Side
     other: Side
     ratio: Estimate | None = Field(description="Times the baseline's number.")
     verdict: Verdict
     regression: bool
+    decidable: bool = Field(description="Whether a gate can rest on it.")
+    doubt: Doubt | None = Field(description="Why it is unsure, as a code; all but `too close` can never be decided.")
     reason: str | None = Field(description="Why it is unsure.")
     note: str | None = Field(description="What must be known of the ratio.")
 
@@ -58,6 +63,16 @@ class Row(Value):
     quantity: str
     details: dict[str, str]
     values: dict[str, Side | None]
+
+
+class Different(Value):
+    """What the baseline has, and another result has only of something else: never judged."""
+
+    what: str
+    quantities: tuple[str, ...]
+    against: str
+    differences: tuple[Difference, ...]
+    said: str = Field(description="The differences in words.")
 
 
 class Rising(Value):
@@ -81,6 +96,7 @@ class Result(Value):
     verdict: Claim = Field(description="Of a gate: no regression, one, or it cannot be told.")
     pairs: tuple[Compared, ...]
     thresholds: tuple[Rising, ...] = ()
+    not_comparable: tuple[Different, ...] = ()
     table: tuple[Row, ...] = Field(description="Every thing that the baseline and another have, side by side.")
     elsewhere: tuple[str, ...] = Field(description="Results on another model than the baseline's: not judged.")
     only: dict[str, tuple[str, ...]] = Field(description="By result, what no other has.")
@@ -88,17 +104,24 @@ class Result(Value):
     notes: tuple[str, ...] = ()
     origin: Origin = "real"
 
+    @property
+    def can_decide(self) -> bool:
+        """Whether there is anything that a gate can rest on."""
+        return bool(self.thresholds) or any(pair.decidable for pair in self.pairs)
+
 
 def compare(table: Table, minimum_effect: float) -> Result:
     """Return what results that stand side by side come to."""
     pairs, rising = judged(table, minimum_effect), risen(table)
+    different = not_comparable(table)
     paths = [source.path for source in table.sources]
     judged_places = {pair.other for pair in pairs} | {each.other for each in rising}
-    elsewhere = tuple(path for place, path in enumerate(paths) if place and place not in judged_places)
+    measured = {place for row in table.shared.values() for place in range(1, len(paths)) if row[place]}
+    elsewhere = tuple(paths[place] for place in sorted(measured - judged_places))
     origins = {source.origin for source in table.sources} - {"real"}
     rows = {name: dict(zip(paths, map(_side, row), strict=True)) for name, row in table.shared.items()}
     return Result(
-        headline=headline(table, pairs, rising, elsewhere, minimum_effect),
+        headline=headline(table, pairs, rising, [each.said for each in different], minimum_effect),
         view=table.view,
         baseline=paths[0],
         others=tuple(paths[1:]),
@@ -106,8 +129,9 @@ def compare(table: Table, minimum_effect: float) -> Result:
         verdict=_gate(pairs, [each.rose for each in rising]),
         pairs=tuple(_compared(pair, paths[pair.other]) for pair in pairs),
         thresholds=tuple(Rising(name=r.name, against=paths[r.other], rose=r.rose, said=r.said) for r in rising),
+        not_comparable=different,
         table=tuple(
-            Row(what=name.work, quantity=name.quantity, details=dict(name.details), values=values)
+            Row(what=name.work, quantity=name.quantity, details=_details(name), values=values)
             for name, values in rows.items()
         ),
         elsewhere=elsewhere,
@@ -120,6 +144,48 @@ def compare(table: Table, minimum_effect: float) -> Result:
         notes=tuple(f"{source.path}: {note}" for source in table.sources for note in source.notes),
         origin=min(origins, default="real"),
     )
+
+
+def not_comparable(table: Table) -> tuple[Different, ...]:
+    """Return what only looks alike, each difference once for all quantities that have it."""
+    quantities: dict[tuple[str, int, tuple[Difference, ...]], list[str]] = {}
+    for each in table.not_comparable:
+        quantities.setdefault((each.name.work, each.other, each.differences), []).append(each.name.quantity)
+    found = [
+        Different(
+            what=work,
+            quantities=tuple(dict.fromkeys(several)),
+            against=table.sources[other].path,
+            differences=differences,
+            said=f"{work}: {describe(differences)}",
+        )
+        for (work, other, differences), several in quantities.items()
+    ]
+    return (*found, *_across_models(table))
+
+
+def _across_models(table: Table) -> list[Different]:
+    """Return what two results have of the same thing, but on other models of device."""
+    seen: dict[tuple[str, int, str, str], list[str]] = {}
+    for name, row in table.shared.items():
+        for other in range(1, len(table.sources)):
+            if row[other] and not on_same(row[0], row[other]):
+                one, two = (", ".join(sorted(models(row[place]))) for place in (0, other))
+                seen.setdefault((name.work, other, one, two), []).append(name.quantity)
+    return [
+        Different(
+            what=work,
+            quantities=tuple(dict.fromkeys(quantities)),
+            against=table.sources[other].path,
+            differences=(difference := Difference(aspect=MODEL, name=MODEL, baseline=one, other=two),),
+            said=f"{work}: {describe([difference])}",
+        )
+        for (work, other, one, two), quantities in seen.items()
+    ]
+
+
+def _details(name: Name) -> dict[str, str]:
+    return {detail.name: detail.value for detail in name.details}
 
 
 def _gate(pairs: Sequence[Pair], rose: Sequence[Claim]) -> Claim:
@@ -140,20 +206,23 @@ def _compared(pair: Pair, against: str) -> Compared:
         low=None if ends is None else ends[0],
         high=None if ends is None else ends[1],
         unit="×",
-        scope="process" if ends is None or pair.reason == ONE_PROCESS else "run",
+        scope="process" if ends is None or pair.doubt == "one process" else "run",
         method="ratio of logarithms, Student's t; the verdict holds beside all others (Holm)",
         n=n,
     )
     return Compared(
         what=pair.name.work,
         quantity=pair.name.quantity,
-        details=dict(pair.name.details),
+        details=_details(pair.name),
+        method=pair.name.method,
         against=against,
         baseline=_sure_side(pair.first),
         other=_sure_side(pair.second),
         ratio=ratio,
         verdict=pair.verdict,
         regression=pair.regression,
+        decidable=pair.is_decidable,
+        doubt=pair.doubt,
         reason=pair.reason,
         note=pair.note,
     )

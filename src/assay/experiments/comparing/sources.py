@@ -15,7 +15,7 @@ from assay.experiments.threshold import saved
 from assay.experiments.threshold.older import FILE as THRESHOLDS
 from assay.experiments.variance import sources as variance
 from assay.isolation.targets import targets
-from assay.store.history.keys import host_class
+from assay.store.identity import model_of
 from assay.store.runs import RunFolder, run_paths
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from assay.core.results import Origin
     from assay.experiments.comparing.values import Number, View
-    from assay.machine.model import Machine
 
     Reader = Callable[[], Sequence[Number]]
 
@@ -75,7 +74,7 @@ def _run(path: Path) -> Source:
     if experiment == scaling.EXPERIMENT:
         readers["shapes"] = lambda: from_older.of_shapes(scaling.read(path).rows, model_of(folder.machine))
     if experiment in variance.READABLE:
-        readers["tunings"] = lambda: _tunings(path, folder.machine)
+        readers["tunings"] = lambda: _tunings(path)
     if (path / FINDINGS).is_file():
         readers["findings"] = lambda: _findings(path / FINDINGS)
     records = folder.records()
@@ -95,11 +94,6 @@ def _run(path: Path) -> Source:
     )
 
 
-def model_of(machine: Machine) -> str:
-    """Return the models of a machine's GPUs, or of the host where it has none."""
-    return ", ".join(dict.fromkeys(each.title for each in targets(machine).values())) or host_class(machine)
-
-
 def _facts(folder: RunFolder, path: Path) -> dict[str, str]:
     """Return what of a machine and its software may explain a difference."""
     machine = folder.machine
@@ -115,13 +109,12 @@ def _facts(folder: RunFolder, path: Path) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def _tunings(path: Path, machine: Machine) -> list[Number]:
+def _tunings(path: Path) -> list[Number]:
     """Return the tunings of a run: of one with phases, those of its baseline."""
     group = variance.read_group([path], "baseline")
     if not group.sources:
         raise BadInput(f"{'; '.join(group.unusable)}.")
-    titles = {name: each.title for name, each in targets(machine).items()}
-    return from_older.of_tunings([source.older for source in group.sources], titles)
+    return from_older.of_tunings([source.older for source in group.sources])
 
 
 def _tuning_files(path: Path) -> Source:

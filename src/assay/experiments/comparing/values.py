@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from assay.core.results import Origin
+    from assay.store.identity import Detail
 
 View = Literal["times", "tunings", "shapes", "speed-ups", "rows", "findings"]
 """In which terms results are told: two results can be compared in terms that both have."""
@@ -16,11 +17,15 @@ View = Literal["times", "tunings", "shapes", "speed-ups", "rows", "findings"]
 
 @dataclass(frozen=True)
 class Name:
-    """What a number is of: the work in its implementation, what else must be the same, and the quantity."""
+    """What a number is of: the work in its implementation, what else must agree, the quantity, and the estimator.
+
+    ``method`` is null where the source does not say how its numbers were obtained, or nothing was measured.
+    """
 
     work: str
-    details: tuple[tuple[str, str], ...]
+    details: tuple[Detail, ...]
     quantity: str
+    method: str | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 US = {"ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6}
 ORDER = ("slower", "more", "faster", "less", "higher", "lower", "same", "unsure")
 IN_WORDS = {"same": "the same"}
+AT_MOST = 3
+"""So many results that are not comparable are named in the headline."""
 
 
 def number_of(numbers: Sequence[Number]) -> tuple[float | None, tuple[float, float] | None]:
@@ -86,7 +88,11 @@ def interval(ratio: Level | None) -> str | None:
 
 
 def headline(
-    table: Table, pairs: Sequence[Pair], rising: Sequence[Rose], elsewhere: Sequence[str], minimum_effect: float
+    table: Table,
+    pairs: Sequence[Pair],
+    rising: Sequence[Rose],
+    different: Sequence[str],
+    minimum_effect: float,
 ) -> str:
     """Return what came of it in a sentence or two."""
     baseline, told = table.sources[0].path, []
@@ -99,10 +105,19 @@ def headline(
             told[-1] = f"All of {many} in common with {baseline} are the same to {100 * minimum_effect:g} %."
     rose = [each.name for each in rising if each.rose == "yes"]
     told += [f"The threshold of {' and of '.join(rose)} rose."] if rose else []
-    if elsewhere:
+    if different and not table.shared:
+        told.append(f"Nothing is comparable with {baseline}: {_first(different)}.")
+    elif different and pairs:
+        told.append(f"Not comparable: {_first(different)}.")
+    if table.shared and not pairs and not rising:
         on = ", ".join(f"{source.path} on {_on(table, place)}" for place, source in enumerate(table.sources))
         told.append(f"Side by side, without a verdict, as devices differ: {on}.")
     return " ".join(told)
+
+
+def _first(sentences: Sequence[str]) -> str:
+    more = f"; and {len(sentences) - AT_MOST} more" if len(sentences) > AT_MOST else ""
+    return f"{'; '.join(sentences[:AT_MOST])}{more}"
 
 
 def _largest(pairs: Sequence[Pair]) -> str:

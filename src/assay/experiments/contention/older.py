@@ -39,7 +39,7 @@ def older_files(machine: Machine, options: ContentionOptions, findings: Findings
     """Return the text of every older file, by its path within the run folder."""
     seen = layout(machine, options, records).seen
     by_phase = {
-        phase: gathered([(each.trial, each.record) for each in seen if each.phase == phase], records)
+        phase: gathered([(each.trial, each.record) for each in seen if each.phase == phase], records, machine)
         for phase in FOLDERS
     }
     files: dict[str, JsonValue] = {}

@@ -53,6 +53,8 @@ def page(points: Sequence[Point], of: Of, by: By, *, notes: Sequence[str] = ()) 
 def _title(points: Sequence[Point], everything: Sequence[Point]) -> str:
     first = points[0]
     shape = f"{first.input_tokens} tokens in, {first.output_tokens} out"
+    if len({point.request for point in everything}) > 1:
+        shape += f", {first.request or 'of a request that is not recorded'}"
     fake = f", {first.origin}" if len({point.origin for point in everything}) > 1 else ""
     return f"{shape}{fake}"
 

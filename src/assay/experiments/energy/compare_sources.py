@@ -31,6 +31,10 @@ PLACE = "place"
 """Of a row of a table: its file and number, for who must look at it."""
 OTHER_LENGTH = 0.1
 """A share: prompts that are further from the length asked for are of another length."""
+SETTINGS = ("backend_type", "revision", "attn_implementation", "compile", "isolation")
+"""Of a configuration: how a model is run, beyond what a point has a name of its own for."""
+REQUEST = ("prompts", "text_column_name", "truncation", "generate_kwargs", "reasoning", "reasoning_params")
+"""Of a configuration: what a model is asked."""
 NOT_COMPARED = "nothing of it can be compared"
 
 
@@ -160,12 +164,20 @@ def _point(row: Mapping[str, Scalar], rate: str, joules: str) -> Point:
         output_tokens=whole("output_tokens"),
         gpu=re.sub(r"\d+ × ", "", text("gpu")) or "no GPU",
         dtype=text("config_dtype") or text("config_torch_dtype"),
+        settings=_listed(row, SETTINGS),
+        request=_listed(row, REQUEST),
         origin=origins.get(origin, "real"),
         partial=text("partial") == "True",
         rate=_known(row, rate),
         joules=_known(row, joules),
         why=why_not(text("why_not"), joules),
     )
+
+
+def _listed(row: Mapping[str, Scalar], names: Sequence[str]) -> str:
+    """Write what of a configuration a row has: ``attn_implementation=sdpa compile=True``."""
+    told = {name: row.get(f"config_{name}") for name in names}
+    return " ".join(f"{name}={value}" for name, value in told.items() if value not in {None, ""})
 
 
 def why_not(reasons: str, figure: str) -> str | None:

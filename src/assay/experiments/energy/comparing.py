@@ -64,7 +64,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Point:
-    """One cell of one run. Null: not measured, for ``why``."""
+    """One cell of one run. Null: not measured, for ``why``.
+
+    ``settings`` is how the model was run beyond what has a name of its own: backend, revision, attention, isolation.
+    ``request`` is what it was asked beyond the number of tokens: prompts, how they are answered.
+    """
 
     run: str
     model: str
@@ -76,6 +80,8 @@ class Point:
     output_tokens: int
     gpu: str
     dtype: str = ""
+    settings: str = ""
+    request: str = ""
     origin: Origin = "real"
     partial: bool = False
     rate: Known | None = None
@@ -93,6 +99,12 @@ class Point:
         return f"{self.concurrency} at once" if self.mode == "server" else f"batch {self.batch}"
 
     @property
+    def work(self) -> str:
+        """Say what was asked: so many tokens in and out, and what else of the request is known."""
+        tokens = f"{self.input_tokens} in, {self.output_tokens} out"
+        return f"{tokens}, {self.request}" if self.request else tokens
+
+    @property
     def each_rate(self) -> Known | None:
         """The tokens per second that one sequence gets."""
         return None if self.rate is None else self.rate.over(self.at_once)
@@ -102,7 +114,7 @@ class Point:
         return self.size if what == "batch" else str(getattr(self, what))
 
 
-SAID = ("model", "gpu", "dtype", "placement", "mode", "batch")
+SAID = ("model", "gpu", "dtype", "placement", "settings", "mode", "batch")
 """In what points may differ, from what is said first to last."""
 
 
@@ -125,11 +137,11 @@ class Change:
     joules: Known | None
 
 
-def shapes(points: Sequence[Point]) -> dict[tuple[int, int, str], list[Point]]:
-    """Return the points that may be held against each other, by tokens in, tokens out and origin."""
-    found: dict[tuple[int, int, str], list[Point]] = {}
+def shapes(points: Sequence[Point]) -> dict[tuple[int, int, str, str], list[Point]]:
+    """Return the points that may be held against each other, by tokens in, tokens out, what was asked, and origin."""
+    found: dict[tuple[int, int, str, str], list[Point]] = {}
     for point in points:
-        found.setdefault((point.input_tokens, point.output_tokens, point.origin), []).append(point)
+        found.setdefault((point.input_tokens, point.output_tokens, point.request, point.origin), []).append(point)
     return found
 
 
@@ -210,7 +222,7 @@ def _changes(points: Sequence[Point], by: By, fixed: Sequence[str]) -> list[Chan
     for group in groups.values():
         first = min(group, key=lambda point: point.at_once) if by == "batch" else group[0]
         said = [first.said(name) for name in fixed]
-        said += [f"{first.input_tokens} in, {first.output_tokens} out"] if several else []
+        said += [first.work] if several else []
         for point in group:
             if point.said(by) != first.said(by):
                 rate, joules = ratio(point.rate, first.rate), ratio(point.joules, first.joules)

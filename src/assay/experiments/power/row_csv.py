@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from assay.experiments.power.rows import GpuRow, SweepRow
 
-MAPS = frozenset({"params", "held_back"})
+MAPS = frozenset({"params", "config", "held_back"})
 LISTS = frozenset({"quartiles_us", "restart_medians_us", "neighbours"})
 PLAIN = frozenset({"setting"})
 """Fields whose cells may be a number or a word."""

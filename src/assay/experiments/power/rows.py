@@ -64,6 +64,8 @@ class GpuRow(Where, Calls):
     repeat: int = Field(default=1, ge=1)
     workload: str = Field(description="Its label, as sgemm@torch.")
     params: dict[str, Scalar] = Field(default_factory=dict)
+    config: dict[str, Scalar] = Field(default_factory=dict, description="A configuration that was chosen for it.")
+    isolation: str | None = Field(default=None, description="As it was asked for; null: not recorded.")
     neighbours: tuple[str, ...] = Field(
         default=(), description="What ran on the other GPUs meanwhile, as cuda:1 resnet50@torch; none: nothing did."
     )

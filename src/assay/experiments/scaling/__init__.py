@@ -12,6 +12,7 @@ from assay.experiments.scaling.older import older_files
 from assay.experiments.scaling.options import ScalingOptions
 from assay.experiments.scaling.page import page
 from assay.experiments.scaling.step import step
+from assay.store.identity import model_of
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -43,7 +44,7 @@ class ScalingExperiment:
 
     def files(self, machine: Machine, options: ScalingOptions, findings: Findings, records: Records) -> dict[str, str]:
         """Return the same results in the older tool's file."""
-        return older_files(options, analyse(machine, options, records))
+        return older_files(options, analyse(machine, options, records), model_of(machine))
 
 
 EXPERIMENT = ScalingExperiment()

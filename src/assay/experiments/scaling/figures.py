@@ -30,7 +30,7 @@ def drawn_of(options: ScalingOptions, found: Analysis) -> Drawn:
     """Return what ``assay scaling analyse`` draws of a run; nothing where there is one number of ranks only."""
     if not found.measured:
         return Drawn((), (), ())
-    drawn = figures(rows_of(options, found, "this run", __version__))
+    drawn = figures(rows_of(options, found, "this run", __version__, "this machine"))
     return drawn if len(lengths(options)) > 1 else drawn._replace(heat_maps=())
 
 

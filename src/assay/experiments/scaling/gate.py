@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assay.core.errors import BadInput
 from assay.experiments.scaling.shapes import words
 from assay.experiments.scaling.written import share
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from assay.experiments.scaling.analysis import Analysis
     from assay.experiments.scaling.numbers import Known
     from assay.experiments.scaling.options import ScalingOptions
+
+
+FEWEST_REPEATS = 2
+"""Starts that an interval takes: one is one draw, and says nothing of the next."""
+
+GATE_REPEATS = 5
+"""Starts that a gate plans: with two or three Student's t is so wide that hardly anything is sure."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,24 @@ def judge(efficiency: Known, least: float) -> Verdict:
     return "no" if high < least else "yes" if low >= least else "unsure"
 
 
+def refuse_blind(least: float | None, repeat: int | None) -> None:
+    """Refuse a gate that could never say no, before anything is measured.
+
+    Raises:
+        BadInput: A gate is asked for with so few starts that there is no interval; null repeats: as many as it plans.
+    """
+    if least is not None and repeat is not None and repeat < FEWEST_REPEATS:
+        raise BadInput(
+            f"--min-efficiency could never say no: --repeat {repeat} gives no interval over starts. "
+            f"--repeat {GATE_REPEATS} does, and is what a gate plans by itself."
+        )
+
+
+def judge_over_starts(efficiency: Known, least: float) -> Verdict:
+    """Return a gate's answer for one shape: an interval within one start decides nothing."""
+    return judge(efficiency, least) if efficiency.is_over_starts else "unsure"
+
+
 def gate(options: ScalingOptions, found: Analysis) -> Gate | None:
     """Return the gate's answer; null where none was asked for."""
     least = options.min_efficiency
@@ -43,9 +69,9 @@ def gate(options: ScalingOptions, found: Analysis) -> Gate | None:
     for each in found.scaled:
         known = each["efficiency"]
         said = share(known) if known.value is not None else (known.reason or "not measured")
-        why = "" if known.value is None or known.ends is not None else ", without an interval"
+        why = "" if known.value is None or known.is_over_starts else ", without an interval over starts"
         told = f"{words(each.shape, is_attention=options.is_attention)}: {said}{why}"
-        by_verdict[judge(known, least)].append(told)
+        by_verdict[judge_over_starts(known, least)].append(told)
     if by_verdict["no"]:
         return Gate("no", f"Below {asked}: {'; '.join(by_verdict['no'])}.")
     if by_verdict["unsure"]:

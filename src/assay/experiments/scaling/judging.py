@@ -1,4 +1,4 @@
-"""Whether rows of results use their ranks well enough: by the interval, or by the value where a file has none."""
+"""Whether rows of results use their ranks well enough: by intervals over several starts, of runs and files alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from assay.core.results import Verdict
     from assay.experiments.scaling.rows import Row
 
-BY_VALUE = "the file has no interval, so that the value alone decides"
+ONE_START = "it has no interval over several starts; --repeat 5 measures one"
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,19 @@ def judge(row: Row, least: float) -> Judged:
     share = row.efficiency
     if row.by is None or share is None:
         return Judged(row, "unsure", row.note or "its efficiency is not known")
-    if share.low is not None and share.high is not None:
-        return Judged(row, "yes" if share.low >= least else "no" if share.high < least else "unsure", row.note)
-    if row.of_run:
-        return Judged(row, "unsure", row.note or "it has no interval")
-    return Judged(
-        row, "yes" if share.value >= least else "no", "; ".join([BY_VALUE, *([row.note] if row.note else [])])
+    if share.low is None or share.high is None or not row.over_starts:
+        return Judged(row, "unsure", "; ".join([ONE_START, *([row.note] if row.note else [])]))
+    return Judged(row, "yes" if share.low >= least else "no" if share.high < least else "unsure", row.note)
+
+
+def can_decide(each: Sequence[Judged]) -> bool:
+    """Return whether there is a shape that a gate can rest on, whatever its efficiency is."""
+    return any(
+        one.row.by is not None
+        and one.row.over_starts
+        and one.row.efficiency is not None
+        and one.row.efficiency.low is not None
+        for one in each
     )
 
 

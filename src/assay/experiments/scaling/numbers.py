@@ -75,6 +75,11 @@ class Known:
         return self.estimate.low, self.estimate.high
 
     @property
+    def is_over_starts(self) -> bool:
+        """Whether it has an interval over several starts."""
+        return self.ends is not None and self.estimate is not None and self.estimate.scope == "run"
+
+    @property
     def why_unsure(self) -> str | None:
         """Why there is no number, or no interval of it; null where there are both."""
         if self.estimate is None:

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay._version import __version__
+from assay.experiments.scaling.older_rows import written_shape
 from assay.experiments.scaling.problem import length_of
+from assay.experiments.scaling.rows import DEVICE
+from assay.experiments.scaling.run_rows import rows_of
 from assay.workloads.dilated_attention.problem import numbers
 
 if TYPE_CHECKING:
@@ -29,14 +32,16 @@ FILE = "older/scaling.json"
 GB_OF_MIB = 2**20 / 1e9
 
 
-def older_files(options: ScalingOptions, found: Analysis) -> dict[str, str]:
+def older_files(options: ScalingOptions, found: Analysis, model: str) -> dict[str, str]:
     """Return the text of the older file, by its path within the run folder; nothing of another workload."""
     if not options.is_attention or not found.laid.tried:
         return {}
     first = min(record.window.started_at for _, record in found.laid.tried)
+    shapes = rows_of(options, found, FILE, __version__, model)
     content: dict[str, JsonValue] = {
         "assay": __version__,
-        "config": config(options),
+        "assay_shapes": [written_shape(row) for row in shapes],
+        "config": {**config(options), DEVICE: model},
         "world_size": max(1, *options.worlds),
         "timestamp": datetime.fromisoformat(first).strftime("%Y%m%d_%H%M%S"),
         "results": [row for each in found.all if each.facts is not None for row in rows(options, found, each)],
@@ -59,6 +64,10 @@ def config(options: ScalingOptions) -> dict[str, JsonValue]:
         "warmup_runs": options.warmup_runs,
         "benchmark_runs": options.benchmark_runs,
         "use_flash_attention": params["backend"] != "math",
+        "backend": params["backend"],
+        "isolation": options.isolation,
+        "num_kv_heads": None if params["key_heads"] == heads else params["key_heads"],
+        "offset": None if params["offset"] == "modulo" else params["offset"],
         "dtype": params["dtype"],
         "profile": options.profile,
         "causal": params["causal"],

@@ -3,19 +3,20 @@
     {"config": {"batch_size": 2, "segment_lengths": [...], ...}, "world_size": 4, "timestamp": "20231215_143052",
      "results": [{"seq_length": 16384, "ring_size": 4, "world_size": 4, "rank": 0, "total_time_ms": 43.68, …}, …]}
 
-What Assay wrote has its version under ``assay``. What has none was measured by the older tool, whose rings computed
-another function than one rank did: its speedups mean nothing. Pure: from JSON values to rows.
+What Assay wrote has its version under ``assay``, and the numbers of each shape with their intervals under
+``assay_shapes``, so that a file says the same as the run it is of. What has no version was measured by the older tool,
+whose rings computed another function than one rank did: its speedups mean nothing. Pure: from JSON values to rows.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
-from assay.experiments.scaling.rows import Row, Span
+from assay.experiments.scaling.rows import DEVICE, Row, Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
     Entry = Mapping[str, JsonValue]
 
-SETTING = ("embed_dim", "num_heads", "num_kv_heads", "segment_lengths", "dilation_rates", "dtype", "causal", "offset")
+SETTING = (
+    "embed_dim", "num_heads", "num_kv_heads", "segment_lengths", "dilation_rates", "dtype", "causal", "offset",
+    "backend", "isolation", DEVICE,
+)  # fmt: skip
 """What must be the same in two files, beside the batch, for their times to be held against each other."""
 
 GIB_OF_GB = 1e9 / 2**30
@@ -92,7 +96,7 @@ def _row(shape: tuple[int, int, int], ranks: Sequence[Entry], content: Entry, so
     batch = _count(config.get("batch_size")) or _count(ranks[0].get("effective_batch_size"))
     time_ms = _time_ms(ranks, None if batch is None or not isinstance(by, str) else batch * tokens)
     memory = max(_numbers(ranks, "memory_allocated_gb"), default=None)
-    return Row(
+    found = Row(
         source=source,
         by=by if isinstance(by, str) else None,
         setting=setting_of(config),
@@ -101,13 +105,58 @@ def _row(shape: tuple[int, int, int], ranks: Sequence[Entry], content: Entry, so
         world=world,
         ring=ring,
         weak=config.get("mode") == "weak",
-        of_run=False,
+        over_starts=False,
         time_ms=Span(time_ms),
         throughput=None if batch is None else Span(world // ring * batch * tokens / time_ms * 1e3),
         communication_ms=max(_numbers(ranks, "communication_time_ms", least=0.0), default=None),
         memory_gib=None if memory is None else memory * GIB_OF_GB,
         note=None if isinstance(by, str) else OLDER,
     )
+    return _with_intervals(found, content) if isinstance(by, str) else found
+
+
+def _with_intervals(row: Row, content: Entry) -> Row:
+    """Return a row with the numbers and intervals that Assay wrote of its shape; as it is where there are none."""
+    wanted = {"seq_length": row.tokens, "world_size": row.world, "ring_size": row.ring}
+    shapes = content.get("assay_shapes")
+    for entry in shapes if isinstance(shapes, list) else []:
+        if isinstance(entry, dict) and all(entry.get(name) == value for name, value in wanted.items()):
+            note = entry.get("note")
+            return replace(
+                row,
+                over_starts=entry.get("over_starts") is True,
+                time_ms=_span(entry.get("time_ms")) or row.time_ms,
+                throughput=_span(entry.get("throughput")) or row.throughput,
+                speedup=_span(entry.get("speedup")),
+                efficiency=_span(entry.get("efficiency")),
+                note=note if isinstance(note, str) else None,
+            )
+    return row
+
+
+def _span(content: JsonValue) -> Span | None:
+    """Return a number and its interval as ``written_span`` wrote them; null where they are not there."""
+    if not isinstance(content, dict) or (value := _number(content.get("value"))) is None:
+        return None
+    low, high = (_number(content.get(end), -math.inf) for end in ("low", "high"))
+    return Span(value) if low is None or high is None else Span(value, low, high)
+
+
+def written_shape(row: Row) -> dict[str, JsonValue]:
+    """Return what a row says of its shape beyond the older tool's keys."""
+    return {
+        "seq_length": row.tokens,
+        "world_size": row.world,
+        "ring_size": row.ring,
+        "over_starts": row.over_starts,
+        "note": row.note,
+        **{name: written_span(getattr(row, name)) for name in ("time_ms", "throughput", "speedup", "efficiency")},
+    }
+
+
+def written_span(span: Span | None) -> JsonValue:
+    """Return a number and its interval as plain data; null where there is none."""
+    return None if span is None else {"value": span.value, "low": span.low, "high": span.high}
 
 
 def setting_of(config: Entry) -> Setting:

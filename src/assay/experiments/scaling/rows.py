@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+DEVICE = "device_model"
+"""In a setting: the model of the GPUs, or of the host."""
+
 Setting = tuple[tuple[str, str], ...]
 """What else must be the same for two times to be held against each other: names and values."""
 
@@ -33,7 +36,7 @@ class Row:
         world: Ranks.
         ring: Ranks to a ring.
         weak: Whether the work grows with the ranks.
-        of_run: Whether the source is a run, which has intervals where its samples allow them; a file never has.
+        over_starts: Whether the intervals are over several starts; of one start they say nothing of the next.
         time_ms: Of a call, forward and backward: the slowest rank.
         throughput: Tokens a second of all rings together; of a workload without tokens, calls a second.
         speedup: Times as much work in the same time as one rank.
@@ -51,7 +54,7 @@ class Row:
     world: int
     ring: int
     weak: bool
-    of_run: bool
+    over_starts: bool
     time_ms: Span
     throughput: Span | None = None
     speedup: Span | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from assay.experiments.scaling.older_rows import SETTING
 from assay.experiments.scaling.problem import sends
-from assay.experiments.scaling.rows import Row, Span
+from assay.experiments.scaling.rows import DEVICE, Row, Span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,29 +21,32 @@ US_OF_MS = 1e3
 MIB_OF_GIB = 1024.0
 
 
-def rows_of(options: ScalingOptions, analysis: Analysis, source: str, version: str) -> tuple[Row, ...]:
-    """Return a row for each shape that has a time."""
-    found = (_row(options, each, source, version) for each in analysis.all)
+def rows_of(options: ScalingOptions, analysis: Analysis, source: str, version: str, model: str) -> tuple[Row, ...]:
+    """Return a row for each shape that has a time; ``model`` is that of the devices."""
+    setting = (*_setting(options, options.subject.params), ("isolation", options.isolation), (DEVICE, model))
+    found = (_row(options, each, source, version, setting) for each in analysis.all)
     return tuple(row for row in found if row is not None)
 
 
-def _row(options: ScalingOptions, each: Scaled, source: str, version: str) -> Row | None:
+def _row(options: ScalingOptions, each: Scaled, source: str, version: str, setting: Setting) -> Row | None:
     time_ms = _span(each["time"], 1 / US_OF_MS)
     if time_ms is None:
         return None
     shape, params, weak = each.shape, options.subject.params, options.mode == "weak"
     alone = Span(1.0, 1.0, 1.0) if shape.world == 1 else None
     batch = params.get("batch")
+    efficiency = each["efficiency"].estimate
+    over_starts = efficiency is not None and efficiency.scope == "run"
     return Row(
         source=source,
         by=version,
-        setting=_setting(options.subject.label, params, is_attention=options.is_attention),
+        setting=setting,
         tokens=shape.sequence * (shape.ring if weak else 1),
         batch=batch if isinstance(batch, int) and options.is_attention else None,
         world=shape.world,
         ring=shape.ring,
         weak=weak,
-        of_run=True,
+        over_starts=over_starts,
         time_ms=time_ms,
         throughput=_span(each["throughput"]),
         speedup=alone or _span(each["speedup"]),
@@ -73,10 +76,11 @@ def _most(mib: Sequence[float | None]) -> float | None:
     return max((each / MIB_OF_GIB for each in mib if each is not None), default=None)
 
 
-def _setting(label: str, params: Params, *, is_attention: bool) -> Setting:
+def _setting(options: ScalingOptions, params: Params) -> Setting:
     """Return the parameters by the names that the older files have for them; of another workload, all of them."""
-    if not is_attention:
-        return (("workload", label), *((name, str(value)) for name, value in params.items()))
+    if not options.is_attention:
+        config = ((f"config {name}", str(value)) for name, value in (options.subject.config or {}).items())
+        return (("workload", options.subject.label), *((name, str(value)) for name, value in params.items()), *config)
     heads, dim = params["heads"], params["dim"]
     told = {
         "embed_dim": int(str(heads)) * int(str(dim)),
@@ -87,5 +91,6 @@ def _setting(label: str, params: Params, *, is_attention: bool) -> Setting:
         "dtype": params["dtype"],
         "causal": str(params["causal"]).lower(),
         "offset": None if params["offset"] == "modulo" else params["offset"],
+        "backend": params["backend"],
     }
-    return tuple((name, str(told[name])) for name in SETTING if told[name] is not None)
+    return tuple((name, str(told[name])) for name in SETTING if told.get(name) is not None)

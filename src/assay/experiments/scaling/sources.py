@@ -16,6 +16,7 @@ from assay.experiments.scaling.older_rows import parse
 from assay.experiments.scaling.options import ScalingOptions
 from assay.experiments.scaling.rows import newest, with_speedups
 from assay.experiments.scaling.run_rows import rows_of
+from assay.store.identity import model_of
 from assay.store.runs import RunFolder, run_paths
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def read(path: Path) -> Sources:
     if not rows:
         raise BadInput(f"Nothing in {path} can be used: {'; '.join(unusable)}.")
     each_once = newest(rows)
-    bare = dict.fromkeys(row.source for row in each_once if not row.of_run and row.by is not None)
-    notes += [f"{source} has no intervals: what is said of it rests on its values alone." for source in bare]
+    bare = dict.fromkeys(row.source for row in each_once if row.speedup is None and row.by is not None)
+    notes += [f"{source} has no intervals: no gate is decided by it." for source in bare]
     if len(each_once) < len(rows):
         notes.append("Some shapes were measured more than once; of each the newest is shown.")
     return Sources(with_speedups(each_once), tuple(unusable), tuple(notes))
@@ -127,7 +128,8 @@ def _run(path: Path) -> list[Row]:
     except ValidationError as error:
         raise BadInput(f"{path} has options of another version of Assay: {first_problem(error)}.") from None
     analysis = analyse(folder.machine, options, folder.records())
-    rows = rows_of(options, analysis, folder.path.name, folder.plan.versions.get("assay") or "unknown")
+    version = folder.plan.versions.get("assay") or "unknown"
+    rows = rows_of(options, analysis, folder.path.name, version, model_of(folder.machine))
     if not rows:
         raise BadInput(f"{path} holds no shape that was measured.")
     return list(rows)

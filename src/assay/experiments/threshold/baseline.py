@@ -10,15 +10,19 @@ A baseline is a run folder, results of ``assay threshold run`` or of the older t
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assay.core.durable import read_json, read_yaml
 from assay.core.errors import BadInput, nearest
+from assay.experiments.differences import describe, differences
 from assay.experiments.threshold import saved
+from assay.experiments.threshold.identity import identity_of, shared_with
 from assay.experiments.threshold.older import FILE
 from assay.experiments.threshold.words import in_words
+from assay.store.identity import details_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
     from assay.core.results import Verdict
     from assay.experiments.threshold.answers import Answer
     from assay.experiments.threshold.form import Entry
-    from assay.experiments.threshold.options import ThresholdOptions
+    from assay.experiments.threshold.options import Threshold, ThresholdOptions
+    from assay.store.identity import Identity
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,16 @@ class Before:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Thresholds as they were, by their keys or the last parts of these, and where they were measured."""
+    """Thresholds as they were, by their keys or the last parts of these, and where they were measured.
+
+    ``identity`` and ``points``, the sizes and parameters of each key's grid, are those of results of this tool.
+    """
 
     path: Path
     device_name: str | None
     thresholds: Mapping[str, Before]
+    identity: Identity | None = None
+    points: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, key: str) -> Before | None:
         """Return what was known of a key."""
@@ -87,7 +97,12 @@ def _results(path: Path) -> Baseline:
     if found.results is None:
         raise BadInput(f"{path} holds no {FILE} of this version.")
     entries = {entry.key: _entry(entry) for entry in found.results.thresholds}
-    return Baseline(path, found.device.device_name, entries)
+    points = {threshold.key: _points(threshold) for threshold, _ in found.thresholds}
+    return Baseline(path, found.device.device_name, entries, found.results.identity, points)
+
+
+def _points(threshold: Threshold) -> frozenset[str]:
+    return frozenset(json.dumps([point.size, point.params], sort_keys=True) for point in threshold.points)
 
 
 def _entry(entry: Entry) -> Before:
@@ -118,7 +133,8 @@ def check(baseline: Baseline, options: ThresholdOptions, device_name: str | None
     """Return what is to be said of a baseline before anything is measured.
 
     Raises:
-        BadInput: It is of another device, another margin or another time, or knows none of the thresholds.
+        BadInput: It is of another device, another margin, another time or other work, knows none of the thresholds, or
+            no measurement could ever show that one rose.
     """
     if baseline.device_name is not None and device_name is not None and baseline.device_name != device_name:
         raise BadInput(
@@ -131,6 +147,9 @@ def check(baseline: Baseline, options: ThresholdOptions, device_name: str | None
         raise BadInput(f"{baseline.path} has none of {', '.join(keys)}.{near}")
     for threshold in options.thresholds:
         _comparable(baseline, baseline.of(threshold.key), threshold.margin, options.decide_on)
+        _same_points(baseline, threshold)
+    _same_work(baseline, options)
+    _can_rise(baseline, options)
     missing = [key for key in keys if baseline.of(key) is None]
     unknown = [f"{baseline.path} does not say on which device it was measured."] if baseline.device_name is None else []
     return [*unknown, *(f"{baseline.path} does not have {key}, which is not judged." for key in missing)]
@@ -148,6 +167,38 @@ def _comparable(baseline: Baseline, before: Before | None, margin: float, decide
         raise BadInput(
             f"{baseline.path} was decided on {before.decided_on}, and {decide_on} is asked for; "
             f"--decide-on {before.decided_on} compares like with like."
+        )
+
+
+def _same_work(baseline: Baseline, options: ThresholdOptions) -> None:
+    if baseline.identity is None:
+        return
+    names = {threshold.name for threshold in options.thresholds if baseline.of(threshold.key) is not None}
+    before, now = (shared_with(each, names) for each in (baseline.identity, identity_of(options)))
+    different = differences(details_in(before), details_in(now))
+    if different:
+        raise BadInput(f"{baseline.path} is not comparable: {describe(different)}.")
+
+
+def _same_points(baseline: Baseline, threshold: Threshold) -> None:
+    before = baseline.points.get(threshold.key)
+    if before is not None and not before & _points(threshold):
+        raise BadInput(f"{baseline.path} is not comparable: no point of the grid of {threshold.name} is in both.")
+
+
+def _can_rise(baseline: Baseline, options: ThresholdOptions) -> None:
+    """Refuse a gate that could never say no: it is not known where thresholds were, or no size is as large as that."""
+    known = [(t, before) for t in options.thresholds if (before := baseline.of(t.key)) is not None]
+    if all(before.highest is None for _, before in known):
+        raise BadInput(f"{baseline.path} does not say where a threshold was, so that none could be seen to rise.")
+    sized = [(t, before.highest) for t, before in known if before.highest is not None]
+    finite = [(t, highest) for t, highest in sized if math.isfinite(highest)]
+    if finite and len(finite) == len(sized) and all(highest > max(t.sizes) for t, highest in finite):
+        threshold, highest = finite[0]
+        raise BadInput(
+            f"{threshold.name} was from {highest:g} on in {baseline.path}, and no larger size than "
+            f"{max(threshold.sizes):g} is measured, so that it could not be seen to rise; leave --sizes out, or name "
+            "larger ones."
         )
 
 

@@ -14,6 +14,7 @@ from assay.core.values import SCHEMA_VERSION, Params, Scalar, Value
 from assay.experiments.threshold.checked import Checked
 from assay.experiments.threshold.options import DecideOn, Time
 from assay.stats.crossover import Kind, State
+from assay.store.identity import Identity
 
 Size = int | float
 
@@ -107,5 +108,8 @@ class Results(Value):
     device_info: DeviceInfo
     recommendation: dict[str, Scalar]
     parity_passed: bool
+    identity: Identity | None = Field(
+        default=None, description="What must agree for two results to be comparable, by aspect and name."
+    )
     thresholds: tuple[Entry, ...] = Field(min_length=1)
     results: tuple[Row, ...]

@@ -13,6 +13,7 @@ from assay._version import __version__
 from assay.experiments.threshold.answers import answer
 from assay.experiments.threshold.checked import parity_at
 from assay.experiments.threshold.form import DeviceInfo, Entry, Placed, Results, Row, Timed
+from assay.experiments.threshold.identity import identity_of
 from assay.experiments.threshold.plan import walk
 from assay.isolation.targets import targets
 from assay.stats.crossover import isotonic
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from assay.experiments.threshold.options import DecideOn, Point, ThresholdOptions, Time
     from assay.machine.model import Machine
     from assay.stats.crossover import Bound
+    from assay.store.identity import Identity
     from assay.store.records import Records
 
 FILE = "older/thresholds.json"
@@ -39,7 +41,8 @@ def files(machine: Machine, options: ThresholdOptions, records: Records) -> dict
     """Return the older tool's file by its path within the run folder."""
     answers = [answer(judged, options.decide_on) for judged in walk(options, records).judged(options)]
     at = min((record.window.started_at for record in records), default=None)
-    return {FILE: as_text(results(device_info(machine, options.device), answers, options.decide_on, at))}
+    device = device_info(machine, options.device)
+    return {FILE: as_text(results(device, answers, options.decide_on, at, identity_of(options)))}
 
 
 def as_text(found: Results) -> str:
@@ -63,7 +66,9 @@ def device_info(machine: Machine, device: str) -> DeviceInfo:
     )
 
 
-def results(device: DeviceInfo, answers: Sequence[Answer], decide_on: DecideOn, at: str | None) -> Results:
+def results(
+    device: DeviceInfo, answers: Sequence[Answer], decide_on: DecideOn, at: str | None, identity: Identity | None
+) -> Results:
     """Return answers and what they rest on."""
     return Results(
         assay=__version__,
@@ -71,6 +76,7 @@ def results(device: DeviceInfo, answers: Sequence[Answer], decide_on: DecideOn, 
         device_info=device,
         recommendation=recommendation(answers),
         parity_passed=all(each.parity == "passed" for each in answers),
+        identity=identity,
         thresholds=tuple(_entry(each, decide_on) for each in answers),
         results=tuple(row for each in answers for row in _rows(each.judged)),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.experiments.variance.effects import ratio, spread, spread_ratio
+from assay.experiments.variance.matching import by_work
 from assay.experiments.variance.older_format import key_of
 from assay.experiments.variance.picks import Picks, picks_of
 from assay.stats.shares import Share
@@ -70,14 +71,9 @@ class Kernel:
 
 
 def compare(baseline: Sequence[Older], concurrent: Sequence[Older]) -> tuple[Kernel, ...]:
-    """Return every kernel that both groups have, in the order of the baseline."""
-    theirs = {older.kernel for older in concurrent}
-    names = [name for name in dict.fromkeys(older.kernel for older in baseline) if name in theirs]
-    return tuple(_kernel(name, _named(baseline, name), _named(concurrent, name)) for name in names)
-
-
-def _named(group: Iterable[Older], name: str) -> list[Older]:
-    return [older for older in group if older.kernel == name]
+    """Return every kernel of which both groups measured the same work, in the order of the baseline."""
+    first, second = by_work(baseline), by_work(concurrent)
+    return tuple(_kernel(mine[0].kernel, mine, second[work]) for work, mine in first.items() if work in second)
 
 
 def _kernel(name: str, baseline: list[Older], concurrent: list[Older]) -> Kernel:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from assay.experiments.times import decisive
 from assay.experiments.variance.older_format import Older, Pick, Repeats, key_of
+from assay.store.identity import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from assay.core.plan import Role, Subject, Trial
     from assay.core.results import Record, Tuning
     from assay.experiments.variance.older_format import Config
+    from assay.machine.model import Machine
     from assay.store.records import Records
 
 BY_ASSAY = "assay"
@@ -22,16 +24,25 @@ Where = tuple[str, str]
 """A kernel's name and the device it was on."""
 
 
-def gathered(pairs: Iterable[tuple[Trial, Record]], records: Records) -> list[Older]:
+class Timed(NamedTuple):
+    """A role of a trial, and the record that has its times."""
+
+    trial: Trial
+    role: Role
+    record: Record
+
+
+def gathered(pairs: Iterable[tuple[Trial, Record]], records: Records, machine: Machine) -> list[Older]:
     """Return what trials that were measured say, one for each kernel and device, in the order they were taken."""
     good = [(trial, record) for trial, record in pairs if record.status == "ok"]
     names = kernel_names([role.subjects[0] for trial, _ in good for role in trial.roles if role.duty == "timed"])
-    found: dict[Where, list[tuple[Role, Record]]] = {}
+    found: dict[Where, list[Timed]] = {}
     for trial, record in good:
         for role in trial.roles:
             if role.duty == "timed":
-                found.setdefault((names[key_of_subject(role.subjects[0])], device_of(role)), []).append((role, record))
-    return [_older(where, seen, records) for where, seen in sorted(found.items())]
+                where = names[key_of_subject(role.subjects[0])], device_of(role)
+                found.setdefault(where, []).append(Timed(trial, role, record))
+    return [_older(where, timed, records, machine) for where, timed in sorted(found.items())]
 
 
 def kernel_names(subjects: Sequence[Subject]) -> dict[str, str]:
@@ -58,28 +69,29 @@ def device_of(role: Role) -> str:
     return ", ".join(dict.fromkeys(role.devices))
 
 
-def _older(where: Where, seen: list[tuple[Role, Record]], records: Records) -> Older:
+def _older(where: Where, measured: list[Timed], records: Records, machine: Machine) -> Older:
     kernel, device = where
-    tunings = [t for role, record in seen for t in record.tunings if t.role == role.name]
+    tunings = [t for _, role, record in measured for t in record.tunings if t.role == role.name]
     picks = tuple(
         Pick(config=dict(t.config), time_ms=None if t.time_us is None else t.time_us / 1e3, tuning_s=t.tuning_s)
         for t in tunings
         if t.config is not None
     )
-    timed = (*_timed(seen, records), *_tried(tunings))
+    timed = (*_timed(measured, records), *_tried(tunings))
     return Older(
         kernel=kernel,
         device=device,
         picks=picks,
         timed=timed,
         configs_tested=max((len(t.tried) for t in tunings), default=None),
+        identity=identity_of([(trial, role, role.subjects[0]) for trial, role, _ in measured], machine),
     )
 
 
-def _timed(seen: list[tuple[Role, Record]], records: Records) -> list[Repeats]:
+def _timed(measured: list[Timed], records: Records) -> list[Repeats]:
     """Return the configuration that was timed in every trial: its median in each process, and the scatter there."""
     times: dict[str, tuple[Role, list[float], list[float]]] = {}
-    for role, record in seen:
+    for _, role, record in measured:
         quantity = decisive([record], role.name)
         for series in record.series:
             if (series.role, series.subject, series.rank, series.quantity) != (role.name, 0, 0, quantity):

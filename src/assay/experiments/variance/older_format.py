@@ -6,7 +6,8 @@
 
 ``all_benchmark_times`` of older files may hold bare numbers, each of another configuration. What Assay writes has
 ``repeats_ms`` (the same configuration timed in several processes), ``cv_of_samples`` (of each of these processes),
-``timed_by``, ``picks`` (what each of several tunings chose) and ``device`` beside the six keys.
+``timed_by``, ``picks`` (what each of several tunings chose), ``device`` and ``identity`` (parameters, isolation and all
+else that must agree before two results may be compared) beside the six keys.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import JsonValue
 
 from assay.core.errors import BadInput
 from assay.core.values import Value
+from assay.store.identity import Identity, as_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,13 +60,17 @@ class Repeats(Value):
 
 
 class Older(Value):
-    """One kernel on one device, as a file tells it; ``notes`` say what of it could not be used."""
+    """One kernel on one device, as a file tells it; ``notes`` say what of it could not be used.
+
+    ``identity`` is what was measured: parameters, configuration, schedule and so on. Null: the file does not say.
+    """
 
     kernel: str
     device: str | None = None
     picks: tuple[Pick, ...] = ()
     timed: tuple[Repeats, ...] = ()
     configs_tested: int | None = None
+    identity: Identity | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -94,6 +100,7 @@ def parse(content: JsonValue) -> Older:
         picks=picks,
         timed=timed,
         configs_tested=tested if isinstance(tested, int) else None,
+        identity=as_identity(content.get("identity")),
         notes=tuple(notes),
     )
 
@@ -175,6 +182,7 @@ def as_json(older: Older) -> dict[str, JsonValue]:
         "num_configs_tested": older.configs_tested,
         "autotune_duration_seconds": median(durations) if durations else None,
         "device": older.device,
+        "identity": None if older.identity is None else {name: dict(values) for name, values in older.identity.items()},
         "picks": [
             {"best_config": p.config, "best_time_ms": p.time_ms, "autotune_duration_seconds": p.tuning_s}
             for p in older.picks

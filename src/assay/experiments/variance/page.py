@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.page import Column, Page, Section, Table, Text
 from assay.core.units import format_time
 from assay.experiments.variance.findings import mismatch_verdict, verdict
+from assay.experiments.variance.matching import not_comparable
 from assay.experiments.wide import tells_nothing
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ def trouble(groups: tuple[Group, Group]) -> list[Element]:
         for note in source.older.notes
     ]
     first, second = groups
+    olders = ([source.older for source in group.sources] for group in groups)
+    told += [Text(text=f"Not comparable: {said}.", tone="unsure") for said in not_comparable(*olders)]
     for name, mine, theirs in (("baseline", first, second), ("concurrent", second, first)):
         lone = [kernel for kernel in mine.kernels if kernel not in theirs.kernels]
         if lone:

@@ -115,7 +115,7 @@ def _run(path: Path, phase: str) -> list[Source]:
         for record in records
         if record.trial in trials and _counts(trials[record.trial], record, phase if phased else None)
     ]
-    found = gathered(pairs, records)
+    found = gathered(pairs, records, folder.machine)
     if not found:
         what = f"nothing that was measured in its phase {phase}" if phased else "nothing that was measured"
         raise BadInput(f"{path} holds {what}.")

@@ -173,7 +173,7 @@ def series_named(connection: Connection, text: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        told = _some([f"{name} ({known[name].label}, {known[name].where}, {known[name].details})" for name in found])
+        told = _some([f"{name} ({_distinct(known[name])})" for name in found])
         raise BadInput(f"{text!r} is {len(found)} series; name one by its key: {told}.")
     near = nearest(text, {*known, *(key.label for key in known.values()), *(key.workload for key in known.values())})
     raise BadInput(f"There is no run or series {text!r} in the history.{near} `assay history list` shows the runs.")
@@ -186,8 +186,12 @@ def _identity(path: Path) -> str:
         raise BadInput(f"{path} cannot be read: {error}") from None
 
 
+def _distinct(key: Key) -> str:
+    return f"{key.label}, {key.where}, {key.details}, by {key.method or 'a method that is not recorded'}"
+
+
 def _described(key: Key) -> str:
-    return f"{key.label} {key.where} {key.place} {key.project or ''} {key.details}".lower()
+    return f"{key.label} {key.where} {key.place} {key.project or ''} {key.details} {key.method}".lower()
 
 
 def _some(names: list[str]) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RUN = ("id", "experiment", "host", "hostname", "host_class", "driver", "git_commit", "git_dirty", "options_digest",
        "origin", "folder", "versions")  # fmt: skip
 KEY = ("key", "workload", "impl", "params", "params_digest", "config", "project", "place", "gpu", "device",
-       "device_kind", "conditions", "quantity", "unit")  # fmt: skip
+       "device_kind", "conditions", "quantity", "unit", "method")  # fmt: skip
 POINT = ("value", "low", "high", "n", "scope", "status", "reason", "disturbed")
 AT_ONCE = 5000
 

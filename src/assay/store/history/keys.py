@@ -1,5 +1,6 @@
 """What makes points of different runs one series: the same work, on the same device, under the same conditions.
 
+The method of the estimate is part of it: numbers that another estimator gives are another series, and no regression.
 Left out is what may change from run to run and is told beside each point: the code (its commit), the host of a class,
 the driver, versions, how long was measured.
 """
@@ -12,6 +13,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from assay.core.results import method_key
 from assay.core.values import Params, Value
 from assay.isolation.targets import targets
 
@@ -36,6 +38,7 @@ class Key(Value):
     device_kind: str
     conditions: Params
     quantity: str
+    method: str
 
     @property
     def label(self) -> str:
@@ -97,6 +100,8 @@ def host_class(machine: Machine) -> str:
 def conditions(trial: Trial, role: Role) -> Params:
     """Return under what a role is timed, beyond its work and device; what is as usual is left out."""
     found: Params = {"isolation": role.isolation}
+    if trial.schedule == "together":
+        found["schedule"] = trial.schedule
     if role.ranks > 1:
         found["ranks"] = role.ranks
     if role.metered:
@@ -141,9 +146,9 @@ def _company(trial: Trial, role: Role) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def named(described: str, quantity: str) -> tuple[str, Key]:
+def named(described: str, quantity: str, method: str) -> tuple[str, Key]:
     """Return the key of one quantity, and its name: a hash of all but a GPU's title, which adds nothing to its UUID."""
-    told = {**json.loads(described), "quantity": quantity}
+    told = {**json.loads(described), "quantity": quantity, "method": method_key(method)}
     return short_hash({name: value for name, value in told.items() if name != "gpu"}), Key(**told)
 
 

@@ -46,6 +46,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE assay_points ADD COLUMN disturbed INTEGER NOT NULL DEFAULT 0",
         "CREATE INDEX assay_points_by_run ON assay_points (run)",
     ),
+    ("ALTER TABLE assay_series ADD COLUMN method TEXT NOT NULL DEFAULT ''",),
 )
 CURRENT = len(STEPS)
 

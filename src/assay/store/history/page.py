@@ -106,6 +106,7 @@ def series_page(course: Course) -> Page:
         facts=(
             ("key", course.name),
             ("with", key.details or "nothing"),
+            ("method", key.method or "not recorded"),
             ("place", key.place),
             ("versions", _last_versions(course)),
         ),

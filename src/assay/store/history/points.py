@@ -14,6 +14,7 @@ from assay.core.errors import BadInput
 from assay.core.results import Findings, Origin
 from assay.core.values import Value, first_problem
 from assay.stats.intervals import restarts_interval
+from assay.stats.summary import usual_method
 from assay.store.history.keys import Key, Keys, host_class, named, short_hash
 from assay.store.history.reading import entries
 
@@ -142,20 +143,27 @@ def points_of(records: Iterable[tuple[Entry, Trial]], keys: Keys) -> tuple[dict[
     """
     known: dict[str, Key] = {}
     good: dict[str, list[tuple[Entry, Measured]]] = {}
-    bad: dict[str, Entry] = {}
+    bad: dict[str, tuple[str, int, Entry]] = {}
+    measured: set[str] = set()
     for entry, trial in records:
-        for name, key, estimate in _of_trial(entry, trial, keys):
-            known[name] = key
+        for described, quantity, estimate in _of_trial(entry, trial, keys):
             if estimate is None:
-                bad[name] = entry
-            else:
-                good.setdefault(name, []).append((entry, estimate))
-    points = {name: _without(entry) for name, entry in bad.items()}
-    return known, {**points, **{name: _combined(parts) for name, parts in good.items()}}
+                bad[described] = quantity, trial.restarts, entry
+                continue
+            name, key = named(described, quantity, estimate.method)
+            known[name] = key
+            measured.add(described)
+            good.setdefault(name, []).append((entry, estimate))
+    points = {name: _combined(parts) for name, parts in good.items()}
+    for described, (quantity, restarts, entry) in bad.items():
+        if described not in measured:
+            name, key = named(described, quantity, usual_method(restarts))
+            known[name], points[name] = key, _without(entry)
+    return known, points
 
 
-def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, Key, Measured | None]]:
-    """Give every series that a trial is about, with what its record says of it."""
+def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, str, Measured | None]]:
+    """Give what the series of a trial have in common, each quantity, and its estimate; null where it failed."""
     for role in trial.roles:
         if role.duty != "timed":
             continue
@@ -164,11 +172,11 @@ def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, Key
                 continue
             described = keys.described(trial, role, subject)
             if entry.status != "ok":
-                yield *named(described, FAILED_QUANTITY), None
+                yield described, FAILED_QUANTITY, None
                 continue
             for said in entry.estimates:
                 if (said.role, said.subject) == (role.name, number) and said.quantity not in NO_SERIES:
-                    yield *named(described, said.quantity), said.estimate
+                    yield described, said.quantity, said.estimate
 
 
 def _without(entry: Entry) -> Point:

@@ -25,6 +25,7 @@ class Measured(Value):
     low: FiniteFloat | None
     high: FiniteFloat | None
     scope: Scope
+    method: str
     n: int
 
 

@@ -58,6 +58,7 @@ SERIES = Table(
     _text("conditions"),
     _text("quantity"),
     _text("unit"),
+    Column("method", Text, nullable=False, server_default=""),
 )
 
 POINTS = Table(

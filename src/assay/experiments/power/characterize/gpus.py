@@ -101,6 +101,8 @@ class _Timed:
             repeat=self.where.repeat,
             workload=subject.label,
             params={**subject.params, **self._measured()},
+            config=subject.config or {},
+            isolation=next((e.isolation_asked for e in self.record.evidence if e.role == self.device), None),
             neighbours=self.where.company_of(self.device),
             n=calls,
             quantity=quantity,

@@ -1,6 +1,7 @@
 """Rows of the same work on the same model of GPU, as columns: a fleet, however small.
 
-What must not be mixed is kept apart: other work, other sizes, other models, other ways to time, other origins.
+What must not be mixed is kept apart: other work, sizes and configurations, other models, other ways to time, another
+isolation, other origins.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ class Kind:
     model: str
     quantity: str
     origin: Origin
+    config: tuple[tuple[str, object], ...] = ()
+    isolation: str = ""
 
     @property
     def work(self) -> str:
         """What was timed, in words."""
-        return " ".join([self.workload, *(f"{name}={value}" for name, value in self.params)])
+        named = (*self.params, *((f"config {name}", value) for name, value in self.config))
+        return " ".join([self.workload, *(f"{name}={value}" for name, value in named)])
 
     @property
     def label(self) -> str:
@@ -160,8 +164,11 @@ def fleets_of(rows: Sequence[GpuRow]) -> Fleets:
 
 
 def _kind(row: GpuRow) -> Kind:
-    params = tuple(sorted((name, value) for name, value in row.params.items() if value is not None))
-    return Kind(row.workload, params, row.model, row.quantity, row.origin)
+    params, config = (
+        tuple(sorted((name, value) for name, value in named.items() if value is not None))
+        for named in (row.params, row.config)
+    )
+    return Kind(row.workload, params, row.model, row.quantity, row.origin, config, row.isolation or "")
 
 
 def _mixed(fleets: Iterable[Fleet]) -> list[str]:
@@ -171,6 +178,9 @@ def _mixed(fleets: Iterable[Fleet]) -> list[str]:
     told = (
         [f"These are {len(models)} models, each looked at by itself: {', '.join(models)}."] if len(models) > 1 else []
     )
+    levels = list(dict.fromkeys(k.isolation or "not recorded" for k in kinds))
+    if len(levels) > 1:
+        told.append(f"Rows differ in isolation ({', '.join(levels)}); each is looked at by itself.")
     return told + ([f"Rows are {' and '.join(origins)}; each is looked at by itself."] if len(origins) > 1 else [])
 
 
