@@ -12,7 +12,16 @@ from assay.reports.grid import Grid, print_grid
 from assay.reports.numbers import DASH
 from assay.reports.terminal import STYLES, spelled
 from assay.reports.wording import MARKS, one_line, visible
-from assay.timing.wording import MEANING, clock_text, count_text, percent_text, precision_text, took_text
+from assay.timing.wording import (
+    MEANING,
+    clock_text,
+    count_text,
+    percent_text,
+    precision_text,
+    scope_text,
+    slow_noise_text,
+    took_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +61,7 @@ def _measurement(measurement: Measurement, console: Console) -> None:
     facts = [
         ("precision", _precision(measurement)),
         ("samples", f"{measurement.samples:,} in {took_text(measurement)}"),
+        ("holds for", scope_text(measurement.scope)),
         ("method", f"{measurement.method}: {measurement.why}"),
     ]
     if measurement.operations is not None and measurement.operations > 1:
@@ -80,6 +90,7 @@ def _comparison(comparison: Comparison, console: Console) -> None:
     facts = [
         ("compared by", f"{quantity}, {MEANING[comparison.quantity]}; method {' and '.join(methods)}"),
         ("rounds", f"{comparison.pairs:,} in {took_text(comparison)}, {comparison.stopped}"),
+        ("holds", slow_noise_text(comparison.scope)),
         ("the same", f"what differs by less than {percent_text(comparison.minimum_effect)}"),
     ]
     clock = clock_text(comparison.clock)

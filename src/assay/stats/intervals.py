@@ -79,7 +79,7 @@ def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[f
 
 
 def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the interval between order statistics alone, as if the level of the samples stood still or went straight."""
+    """Return the interval between order statistics alone, as if the level stood still or went straight."""
     if refusal_of(samples, confidence) is not None:
         return None
     strays = _resemblance(samples)

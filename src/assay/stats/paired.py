@@ -28,8 +28,8 @@ MINIMUM_EFFECT = 0.01
 NEARLY_ALL = 0.975  # of the pairs, on each side
 WALKED = 1.25  # times the range of a ratio's means over eighths of the window
 EARLY_EFFECT = 0.25
-"""A difference that is called before the last look is at least this large: what one side alone does slowly, a clock that
-dwells or a wave, looks the same as a smaller one until it has come and gone a few times."""
+"""A difference that is called before the last look is at least this large: what one side alone does slowly, a clock
+that dwells or a wave, looks the same as a smaller one until it has come and gone a few times."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def compare_at(
     """Return whether the second is faster than the first, from the pairs up to a planned look.
 
     The mean log-ratio of pairs, outliers moved in to five robust standard deviations. With probability
-    ``confidence`` no look calls a difference below the minimum effect different, nor one above it the same. A ratio that
-    wanders is known no better than it moved. Before the last look only a large difference is called.
+    ``confidence`` no look calls a difference below the minimum effect different, nor one above it the same. A ratio
+    that wanders is known no better than it moved. Before the last look only a large difference is called.
     """
     logs = log_ratios(first[: look.n], second[: look.n], block)
     tame = winsorised(logs)
@@ -129,8 +129,8 @@ def compare_at(
 def _moved(logs: Samples) -> float:
     """Return how far a ratio that moves may have moved on the whole.
 
-    Of two equal things that each walk at random from where they were, the mean of the logarithms lies farther from 0 than
-    this in 0.7 %.
+    Of two equal things that each walk at random from where they were, the mean of the logarithms lies farther from 0
+    than this in 0.7 %.
     """
     return WALKED * range_of_means(logs)
 

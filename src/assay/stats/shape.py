@@ -116,7 +116,7 @@ def two_levels(samples: Samples) -> Levels | None:
 
 
 def _tick(samples: Samples) -> float:
-    """Return the smallest step between different samples: a timer's tick where they repeat, next to nothing elsewhere."""
+    """Return the smallest step between different samples: a timer's tick where they repeat, elsewhere tiny."""
     steps = np.diff(np.unique(samples))
     return float(steps.min()) if len(steps) else 0.0
 
@@ -130,7 +130,7 @@ def outlier_share(samples: Samples) -> float:
 
 
 def moved_by(samples: Samples) -> float:
-    """Return how far apart the medians of the window's eighths lie, as a share of its median; infinite where that is 0."""
+    """Return how far apart the medians of the window's eighths lie, as a share of its median; infinite for 0."""
     middle = abs(float(np.median(samples)))
     medians = [float(np.median(part)) for part in np.array_split(samples, EIGHTHS) if len(part)]
     return (max(medians) - min(medians)) / middle if middle else math.inf

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.results import Estimate, Scope, Summary
-from assay.stats.intervals import autocorrelation, median_interval, restarts_interval, torn_between
+from assay.stats.intervals import autocorrelation, median_interval, refusal_of, restarts_interval, torn_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,13 +49,20 @@ def slowest(ranks: Sequence[Samples]) -> Samples:
 def _method(samples: Samples, interval: tuple[float, float] | None) -> str:
     """Return how the median of one process got its interval, or why it has none."""
     if interval is not None:
-        return "median, order statistics at the effective sample size"
+        return "median, order statistics at the effective sample size, widened where the samples wander"
     levels = torn_between(samples)
     if levels is None:
-        return "median; too few effective samples for an interval"
+        return why_none(samples)
     return (
         f"median; no interval: two levels, {levels.low:.4g} and {levels.high:.4g} ({levels.share_high:.0%} of the time)"
     )
+
+
+def why_none(samples: Samples) -> str:
+    """Return how the median of samples without two levels was obtained, and why it has no interval."""
+    if refusal_of(samples) == "drift":
+        return "median; no interval: the samples drift"
+    return "median; too few effective samples for an interval"
 
 
 def summarise(
