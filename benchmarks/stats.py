@@ -2,7 +2,7 @@
 
 python benchmarks/stats.py run              simulate (minutes, two processes), keep counts and seeds, print the table
 python benchmarks/stats.py run window "A/A" simulate these anew, and keep the others
-python benchmarks/stats.py verify           compute the table again from the kept counts; fail where a bound does not hold
+python benchmarks/stats.py verify           compute the table again from the kept counts; fail where a bound is broken
 """
 
 from __future__ import annotations
@@ -126,9 +126,8 @@ def run(abouts: Sequence[str], kept: Kept) -> Kept:
     begin = time.monotonic()
     again = [q for q in questions() if not abouts or q.about.removesuffix(EARLY) in abouts]
     asked = [(q, zlib.crc32(f"{q.key} {chunk}".encode())) for q in again for chunk in range(q.repeats // CHUNK)]
-    outcomes: dict[str, list[Kept]] = {
-        q.key: [] if q in again else kept["outcomes"].get(q.key, []) for q in questions()
-    }
+    before = kept.get("outcomes", {})
+    outcomes: dict[str, list[Kept]] = {q.key: [] if q in again else before.get(q.key, []) for q in questions()}
     with ProcessPoolExecutor(WORKERS) as pool:
         for (question, _), outcome in zip(asked, pool.map(simulate, *zip(*asked, strict=True)), strict=True):
             outcomes[question.key].append(outcome)

@@ -120,8 +120,9 @@ def decide(samples: Samples, look: Look, precision: float, confidence: float = C
     Samples that drift or switch, or are too few to tell, are not enough as long as there are more to come.
     """
     interval = interval_at(samples, look, confidence)
-    if interval is None or (look.early and may_still_move(samples[: look.n])):
+    if interval is None:
         return "more"
     low, high = interval
-    middle = abs(float(np.median(samples[: look.n])))
-    return "enough" if (high - low) / 2 <= precision * middle else "more"
+    seen = samples[: look.n]
+    precise = (high - low) / 2 <= precision * abs(float(np.median(seen)))
+    return "enough" if precise and not (look.early and may_still_move(seen)) else "more"

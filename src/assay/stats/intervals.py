@@ -58,9 +58,11 @@ def _resemblance(samples: Samples) -> LongRun:
 def effective_size(samples: Samples) -> float:
     """Return how many independent samples these are worth for their median, between 1 and their number."""
     n = len(samples)
-    if n < FEWEST:
-        return float(n)
-    return n / min(max(_resemblance(samples).variance, 1.0), float(n))
+    return float(n) if n < FEWEST else _worth(n, _resemblance(samples))
+
+
+def _worth(n: int, strays: LongRun) -> float:
+    return n / min(max(strays.variance, 1.0), float(n))
 
 
 def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
@@ -80,9 +82,11 @@ def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[f
 
 def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Return the interval between order statistics alone, as if the level stood still or went straight."""
-    if refusal_of(samples, confidence) is not None:
+    if len(samples) < FEWEST or torn_between(samples) is not None:
         return None
     strays = _resemblance(samples)
+    if _worth(len(samples), strays) < _fewest_effective(confidence):
+        return None
     reach = min(0.5, quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / len(samples)))
     low, high = np.quantile(samples, [0.5 - reach, 0.5 + reach])
     return float(low), float(high)
@@ -98,10 +102,14 @@ def refusal_of(samples: Samples, confidence: float = CONFIDENCE) -> Refusal | No
         return "too few samples"
     if torn_between(samples) is not None:
         return "two levels"
-    # The range of m independent samples misses their median once in 2^(m - 1).
-    if effective_size(samples) < 1 - math.log2(1 - confidence):
+    if effective_size(samples) < _fewest_effective(confidence):
         return "drift" if wanders(samples) else "too few samples"
     return None
+
+
+def _fewest_effective(confidence: float) -> float:
+    """Return how many independent samples an interval takes: the range of m misses their median once in 2^(m - 1)."""
+    return 1 - math.log2(1 - confidence)
 
 
 def torn_between(samples: Samples) -> Levels | None:

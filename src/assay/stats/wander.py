@@ -75,15 +75,16 @@ def wanders(samples: Samples, *, straight: bool = True) -> bool:
     return n * (1 - float(scores[1:] @ scores[:-1]) / float(scores @ scores)) < WALK
 
 
-def blocks_of(samples: Samples) -> list[Samples]:
-    """Return the series in 8 to 64 consecutive parts of equal length, about 16 samples each where there are few."""
-    return list(np.array_split(samples, max(FEWEST_BLOCKS, min(MOST_BLOCKS, len(samples) // PER_BLOCK))))
-
-
 def range_of_medians(samples: Samples) -> tuple[float, float]:
-    """Return the lowest and the highest median of the window's parts: between them it moved."""
-    medians = [float(np.median(block)) for block in blocks_of(samples)]
-    return min(medians), max(medians)
+    """Return the lowest and the highest median of the window's 8 to 64 parts: between them it moved.
+
+    A part has about 16 samples where there are few, so that a level that lasts as long shows.
+    """
+    count = max(FEWEST_BLOCKS, min(MOST_BLOCKS, len(samples) // PER_BLOCK))
+    size = max(1, len(samples) // count)
+    whole = samples[: len(samples) // size * size].reshape(-1, size)
+    medians = np.median(np.vstack([whole, samples[-size:]]), axis=1)
+    return float(medians.min()), float(medians.max())
 
 
 def range_of_means(values: Samples) -> float:
