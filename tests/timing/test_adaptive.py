@@ -179,9 +179,9 @@ def test_times_that_drift_do_not_end_early_however_precise_they_seem(virtual: Vi
     began, noise = virtual.now_s, noisy(10.0, 0.005)
 
     def rising(first: int, n: int) -> Samples:
-        return noise(first, n) * (1 + 1e-5 * np.arange(first, first + n))
+        return noise(first, n) * (1 + 1e-4 * np.arange(first, first + n))
 
-    collected = collect(Known(virtual, rising), WARM, precision=0.005, budget_s=1.0)
+    collected = collect(Known(virtual, rising), WARM, precision=0.002, budget_s=1.0)
     assert collected.stopped == "budget spent"
     assert virtual.now_s - began == pytest.approx(1.0, abs=2 * BATCH_S)
 

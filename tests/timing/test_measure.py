@@ -248,7 +248,7 @@ def test_times_that_walk_at_random_are_called_drifting_and_not_precise(known: An
 
 
 def test_levels_that_both_take_their_share_are_the_reason_for_no_interval(known: Any) -> None:
-    result = known(between(10.0, 13.0, every=60), budget_s=1.0)
+    result = known(between(10.0, 13.0, every=60), budget_s=1.0, precision=1e-4)
     assert (result.unsteady, result.no_interval) == ("switching", "two levels")
 
 

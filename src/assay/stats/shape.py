@@ -81,8 +81,8 @@ def two_levels(samples: Samples) -> Levels | None:
     """Return the two levels a series switches between; null where it does not, or is too short to tell.
 
     The moving median is split in two where that leaves the least spread within (Otsu's threshold); they
-    are levels if they lie far apart for that spread and for what a timer's ticks hide, and the series stays on them: a
-    random walk or a decay lies in two heaps as well, and goes on wandering within each.
+    are levels if they lie far apart for that spread; two ticks of a timer only if the series dwells on them. A random
+    walk or a decay lies in two heaps as well, and goes on wandering within each: that is no level.
     """
     if len(samples) < FEWEST:
         return None
@@ -97,10 +97,12 @@ def two_levels(samples: Samples) -> Levels | None:
     between = sums**2 * (1 / below + 1 / (n - below))
     best = int(np.argmax(between))
     count, split = int(below[best]), ordered[int(below[best])]
-    within = max((float(ordered @ ordered) - float(between[best])) / n, 0.0) + _tick(samples) ** 2 / 12
+    within = max((float(ordered @ ordered) - float(between[best])) / n, 0.0)
     apart = APART + APART_BY_CHANCE / math.sqrt(n)
     gap = -float(sums[best]) * (1 / count + 1 / (n - count))
     if gap <= apart * math.sqrt(within) or gap <= 1e-9 * float(np.abs(samples).max()):
+        return None
+    if gap <= apart * math.sqrt(within + _tick(samples) ** 2 / 12) and not wanders(samples):
         return None
     upper = smooth >= split
     raw = samples[SMOOTHING // 2 : SMOOTHING // 2 + n]

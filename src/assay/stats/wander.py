@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.stats.longrun import centred_time
+from assay.stats.longrun import centred_time, winsorised
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,10 +60,11 @@ def wanders(samples: Samples, *, straight: bool = True) -> bool:
         return False
     from scipy.fft import dct
 
-    scores = normal_scores(samples)
+    flat = samples
     if not straight:
         time = centred_time(n)
-        scores = scores - time * float(time @ scores) / float(time @ time)
+        flat = samples - time * float(time @ winsorised(samples)) / float(time @ time)
+    scores = normal_scores(flat)
     scores = scores - scores.mean()
     first = 1 if straight else 2
     powers = np.asarray(dct(scores, norm="ortho"), dtype=np.float64)[first : first + cosines(n)] ** 2
