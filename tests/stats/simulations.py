@@ -133,7 +133,7 @@ def windows(family: Slow | str, n: int, repeats: int, seed: int) -> Outcome:
     """Count what the last look says of windows whose level moves or stands still.
 
     Whether the interval covers the window's median, misses it, or is refused; whether it covers the median of the level
-    without its noise ("level"); how often the window is called unsteady; and how often ±1 % ended one early.
+    without its noise ("level"); and how often the window is called unsteady.
     """
     rng = np.random.default_rng(seed)
     outcome, plan = Outcome(), looks(16, n)
@@ -145,8 +145,6 @@ def windows(family: Slow | str, n: int, repeats: int, seed: int) -> Outcome:
         outcome.counts[_held(interval, median_around(path) if moving else 1.0)] += 1
         outcome.counts["level"] += _held(interval, float(np.exp(np.median(path)))) == "covered"
         outcome.counts["unsteady"] += unsteady(row) is not None
-        stop = next((look for look in plan[:-1] if decide(row, look, 0.01) == "enough"), None)
-        outcome.counts["unsteady and ended"] += stop is not None and unsteady(row[: stop.n]) is not None
     return outcome
 
 
