@@ -149,7 +149,8 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     records = folder.records()
     trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
     findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
-    findings = findings.model_copy(update={"quality": quality_of(records)})
+    quality = quality_of(records)
+    findings = findings.model_copy(update={"quality": quality})
     folder.keep_findings(findings)
     if isinstance(experiment, LeavesFiles):
         folder.keep_files(experiment.files(folder.machine, options, findings, records))

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy import optimize, signal
+from scipy import optimize, signal, special
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,14 @@ SPIKE_RATE, SPIKE_FROM, SPIKE_TO = 0.02, 1.5, 5.0
 DRIFT = 0.03  # over the window
 LEVELS_APART = 0.10
 DWELL_LOW, DWELL_HIGH = 80, 40  # samples, on average
+
+
+Slow = Literal["random walk", "dwell 50–500", "thermal decay", "dwell", "wave"]
+"""Paths that move slowly: over the window, for 50 to 500 samples, or for a sixteenth to a quarter of the window."""
+WALKED = 0.10  # standard deviation of a walk's end, of the level
+SLOW_WAVE = 0.05  # amplitude
+SHORTEST, LONGEST = 1 / 16, 1 / 4  # dwell or period, as a share of the window
+COOLED, FASTEST, SLOWEST = 0.10, 0.05, 0.5  # how far a decay goes; its time constants, as shares of the window
 
 
 def related(rng: np.random.Generator, rho: float, *shape: int) -> Samples:
@@ -46,6 +54,39 @@ def switching(rng: np.random.Generator, repeats: int, n: int) -> Samples:
         leave = draws[:, i] < np.where(level[:, i - 1] > 0, 1 / DWELL_HIGH, 1 / DWELL_LOW)
         level[:, i] = np.where(leave, 1 - level[:, i - 1], level[:, i - 1])
     return level
+
+
+def dwelling(rng: np.random.Generator, repeats: int, n: int, shortest: float, longest: float) -> Samples:
+    """Return rows of 0 and 1: a clock that stays on a level for between so many samples, each number as likely."""
+    level = np.empty((repeats, n))
+    for row in level:
+        at, high = -int(rng.uniform(0, longest)), bool(rng.integers(2))
+        while at < n:
+            end = at + max(1, round(rng.uniform(shortest, longest)))
+            row[max(at, 0) : max(end, 0)] = high
+            at, high = end, not high
+    return level
+
+
+def slow_path(family: Slow, rng: np.random.Generator, repeats: int, n: int) -> Samples:
+    """Return the logarithms of levels that move slowly, a row a window."""
+    time = np.arange(n) / n
+    if family == "random walk":
+        return np.asarray(np.cumsum(rng.standard_normal((repeats, n)), axis=1) * WALKED / math.sqrt(n))
+    if family == "dwell 50–500":
+        return math.log1p(LEVELS_APART) * dwelling(rng, repeats, n, 50, 500)
+    if family == "dwell":
+        return math.log1p(LEVELS_APART) * dwelling(rng, repeats, n, SHORTEST * n, LONGEST * n)
+    if family == "wave":
+        periods, phases = rng.uniform(SHORTEST, LONGEST, (repeats, 1)), rng.random((repeats, 1))
+        return np.asarray(SLOW_WAVE * np.sin(2 * math.pi * (time / periods + phases)))
+    return np.asarray(-COOLED * np.exp(-time / rng.uniform(FASTEST, SLOWEST, (repeats, 1))))
+
+
+def median_around(path: Samples) -> float:
+    """Return the median of lognormal noise around a path, which is what a window's median is."""
+    ends = float(path.min()) - NOISE, float(path.max()) + NOISE
+    return math.exp(float(optimize.brentq(lambda m: float(special.ndtr((m - path) / NOISE).mean()) - 0.5, *ends)))
 
 
 def centres(family: Family, rng: np.random.Generator, repeats: int, n: int) -> Samples:

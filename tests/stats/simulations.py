@@ -11,8 +11,19 @@ import numpy as np
 from assay.stats.anytime import Look, decide, interval_at, looks
 from assay.stats.intervals import median_interval
 from assay.stats.paired import compare_at
-from assay.stats.shape import RAREST, shape_of
-from tests.stats.noise_families import Family, draw, pairs, pairs_of_own_memory, truth
+from assay.stats.shape import RAREST, shape_of, unsteady
+from tests.stats.noise_families import (
+    NOISE,
+    Family,
+    Slow,
+    draw,
+    median_around,
+    pairs,
+    pairs_of_own_memory,
+    related,
+    slow_path,
+    truth,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +109,11 @@ def verdicts(
 ) -> Outcome:
     """Count the verdicts on a true ratio, measuring until one is sure or ``last`` pairs are taken."""
     firsts, seconds = _pairs(family, np.random.default_rng(seed), repeats, last, ratio, shared=shared)
-    outcome, plan = Outcome(), looks(first, last)
+    return _judged(firsts, seconds, looks(first, last))
+
+
+def _judged(firsts: Samples, seconds: Samples, plan: tuple[Look, ...]) -> Outcome:
+    outcome = Outcome()
     for one, other in zip(firsts, seconds, strict=True):
         found = compare_at(one, other, plan[0])
         for look in plan[1:]:
@@ -108,3 +123,35 @@ def verdicts(
         outcome.counts[found.verdict] += 1
         outcome.stopped_at.append(found.pairs)
     return outcome
+
+
+STILL = {"independent": 0.0, "AR(1) 0.5": 0.5}
+"""Noise around a level that stands still, by the correlation of neighbours."""
+
+
+def windows(family: Slow | str, n: int, repeats: int, seed: int) -> Outcome:
+    """Count what the last look says of windows whose level moves or stands still.
+
+    Whether the interval covers the window's median, misses it, or is refused; whether it covers the median of the level
+    without its noise ("level"); and how often the window is called unsteady.
+    """
+    rng = np.random.default_rng(seed)
+    outcome, plan = Outcome(), looks(16, n)
+    moving = family not in STILL
+    paths = slow_path(family, rng, repeats, n) if moving else np.zeros((repeats, n))  # type: ignore[arg-type]
+    rows = np.exp(paths + NOISE * related(rng, STILL.get(family, 0.0), repeats, n))
+    for row, path in zip(rows, paths, strict=True):
+        interval = interval_at(row, plan[-1])
+        outcome.counts[_held(interval, median_around(path) if moving else 1.0)] += 1
+        outcome.counts["level"] += _held(interval, float(np.exp(np.median(path)))) == "covered"
+        outcome.counts["unsteady"] += unsteady(row) is not None
+    return outcome
+
+
+def own_noise(family: Slow, last: int, repeats: int, seed: int, *, ratio: float = 1.0, first: int = 64) -> Outcome:
+    """Count the verdicts on two things of which each has slow noise of its own."""
+    rng = np.random.default_rng(seed)
+    sides = [
+        np.exp(slow_path(family, rng, repeats, last) + NOISE * rng.standard_normal((repeats, last))) for _ in range(2)
+    ]
+    return _judged(sides[0], ratio * sides[1], looks(first, last))

@@ -13,8 +13,8 @@ from assay.stats.anytime import Look, looks
 from assay.stats.paired import compare_at, judge, log_ratios
 from assay.stats.shape import two_levels
 from tests.stats.chances import at_least, at_most
-from tests.stats.noise_families import FAMILIES, Family, pairs, pairs_of_own_memory
-from tests.stats.simulations import verdicts
+from tests.stats.noise_families import FAMILIES, Family, Slow, pairs, pairs_of_own_memory
+from tests.stats.simulations import own_noise, verdicts
 
 REPEATS = 150
 OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "unsure": "unsure"}
@@ -123,3 +123,38 @@ def test_a_clear_difference_is_called_one_on_either_of_two_levels() -> None:
     assert found.reason is not None
     back = compare_at(second, first, Look(400, 0.5))
     assert back.verdict == "faster"
+
+
+@pytest.mark.parametrize("family", ["random walk", "dwell", "wave"])
+def test_noise_that_the_two_do_not_share_is_seldom_called_a_difference(family: Slow) -> None:
+    counts = own_noise(family, 600, REPEATS, seed=9).counts
+    assert counts["faster"] + counts["slower"] <= at_most(0.05, REPEATS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_five_percent_slower_is_found_under_noise_that_both_share(family: Family) -> None:
+    counts = verdicts(family, 600, REPEATS, seed=10, ratio=1.05, shared=True, first=64).counts
+    assert counts["slower"] >= at_least(0.98, REPEATS)
+
+
+def test_a_ratio_that_wanders_is_known_no_better_than_it_moved() -> None:
+    """Eighths whose means lie 0.7 apart: 1.25 times that to each side of their mean, 0.35."""
+    logs = np.repeat(np.arange(8) / 10, 50) + 1e-3 * np.random.default_rng(11).standard_normal(400)
+    found = compare_at(np.ones(400), np.exp(logs), Look(400, 0.5))
+    assert (found.verdict, found.caveat) == ("unsure", "ratio wanders")
+    assert found.low == pytest.approx(math.exp(0.35 - 1.25 * 0.7), rel=1e-2)
+    assert found.high == pytest.approx(math.exp(0.35 + 1.25 * 0.7), rel=1e-2)
+
+
+def test_before_the_last_look_only_a_large_difference_is_called() -> None:
+    rng = np.random.default_rng(12)
+    first, noise = np.exp(0.01 * rng.standard_normal(400)), np.exp(0.01 * rng.standard_normal(400))
+    early, last = Look(400, 0.5, early=True), Look(400, 0.5)
+    for ratio, soon, late in ((1.0, "unsure", "same"), (1.1, "unsure", "slower"), (1.4, "slower", "slower")):
+        assert compare_at(first, ratio * noise, early).verdict == soon
+        assert compare_at(first, ratio * noise, last).verdict == late
+    assert compare_at(first, 1.1 * noise, early).caveat == "too early"
+
+
+def test_only_the_last_of_the_planned_looks_is_not_early() -> None:
+    assert [look.early for look in looks(16, 100)] == [True] * (len(looks(16, 100)) - 1) + [False]

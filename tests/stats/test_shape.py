@@ -91,3 +91,34 @@ def test_the_unit_does_not_change_the_shape(seed: int, family: Family, unit: flo
     here, there = shape_of(row), shape_of(row * unit)
     assert (here.name, here.estimand, here.outlier_share) == (there.name, there.estimand, there.outlier_share)
     assert here.slope == there.slope
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(1, 4), min_size=64, max_size=200))
+def test_levels_of_samples_with_many_ties_are_numbers(ticks: list[int]) -> None:
+    levels = two_levels(np.array(ticks, dtype=np.float64))
+    if levels is not None:
+        assert np.isfinite([levels.low, levels.high]).all()
+        assert levels.low < levels.high
+
+
+@pytest.mark.parametrize("tick", [3.0, 1.5, 1.0, 0.5])
+def test_noise_rounded_to_a_timers_ticks_is_not_two_levels(tick: float) -> None:
+    rows = np.round((100 + np.random.default_rng(9).standard_normal((100, 400))) / tick) * tick
+    assert sum(two_levels(row) is not None for row in rows) <= at_most(0.01, 100)
+
+
+def test_two_values_that_each_last_are_two_levels() -> None:
+    levels = two_levels(np.tile(np.repeat([10.0, 12.0], 40), 3))
+    assert levels is not None
+    assert (levels.low, levels.high, levels.share_high, levels.switches) == (
+        10.0,
+        12.0,
+        pytest.approx(0.5, abs=0.02),
+        5,
+    )
+
+
+def test_a_random_walk_is_a_drift_and_not_two_levels() -> None:
+    rows = np.exp(0.003 * np.cumsum(np.random.default_rng(10).standard_normal((100, 600)), axis=1))
+    assert [shape_of(row).name for row in rows].count("drift") >= at_least(0.95, 100)

@@ -28,7 +28,7 @@ def test_one_process_speaks_for_itself_only() -> None:
     assert found.high is not None
     assert found.low < found.value < found.high
     assert (found.unit, found.n, found.confidence) == ("µs", 200, 0.95)
-    assert found.method == "median, order statistics at the effective sample size"
+    assert found.method == "median, order statistics at the effective sample size, widened where the samples wander"
 
 
 def test_samples_that_are_each_a_process_speak_for_the_run() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from assay.stats.anytime import Look
 from assay.stats.intervals import torn_between
-from assay.timing.adaptive import WarmUp, collect, interval, plan_looks, warm_up
+from assay.timing.adaptive import MOST_SAMPLES, WarmUp, collect, interval, plan_looks, planned, warm_up
 from assay.timing.instrument import Batch, joined
 from tests.timing.faking import BATCH_S, PER_BATCH, Known, between, noisy
 
@@ -145,3 +145,47 @@ def test_samples_of_several_batches_are_joined_by_quantity_in_order() -> None:
         "call_us": [1.0, 2.0, 3.0],
         "cycles": [9.0],
     }
+
+
+@pytest.mark.parametrize("batches", [55, 199, 270, 999])
+def test_the_last_look_is_at_the_end_of_the_budget_whatever_number_of_samples_that_is(
+    virtual: VirtualTime, batches: int
+) -> None:
+    began, budget_s = virtual.now_s, batches * BATCH_S
+    collected = collect(Known(virtual, noisy(10.0, 0.5)), WARM, precision=1e-4, budget_s=budget_s)
+    assert virtual.now_s - began == pytest.approx(budget_s, abs=2 * BATCH_S)
+    assert collected.look.n == pytest.approx(batches * PER_BATCH, abs=2 * PER_BATCH)
+    assert not collected.look.early
+
+
+@pytest.mark.parametrize("slower", [0.3, 5.0])
+def test_a_batch_that_was_not_typical_does_not_leave_budget_unused(virtual: VirtualTime, slower: float) -> None:
+    began = virtual.now_s
+    warm = WarmUp(settled=True, batches=3, samples_per_batch=PER_BATCH, batch_s=slower * BATCH_S)
+    collected = collect(Known(virtual, noisy(10.0, 0.5)), warm, precision=1e-4, budget_s=0.5)
+    assert collected.stopped == "budget spent"
+    assert virtual.now_s - began == pytest.approx(0.5, abs=2 * BATCH_S)
+
+
+@pytest.mark.parametrize("last", [7, 64, 1999, 54_321])
+def test_planned_looks_end_with_just_the_last_and_share_the_whole_error(last: int) -> None:
+    looks = planned(64, last)
+    assert looks[-1].n == last
+    assert [look.n for look in looks] == sorted({look.n for look in looks})
+    assert sum(look.share for look in looks) == pytest.approx(1.0)
+
+
+def test_times_that_drift_do_not_end_early_however_precise_they_seem(virtual: VirtualTime) -> None:
+    began, noise = virtual.now_s, noisy(10.0, 0.005)
+
+    def rising(first: int, n: int) -> Samples:
+        return noise(first, n) * (1 + 1e-4 * np.arange(first, first + n))
+
+    collected = collect(Known(virtual, rising), WARM, precision=0.002, budget_s=1.0)
+    assert collected.stopped == "budget spent"
+    assert virtual.now_s - began == pytest.approx(1.0, abs=2 * BATCH_S)
+
+
+def test_a_limit_on_samples_is_not_called_the_budget(virtual: VirtualTime) -> None:
+    collected = collect(Known(virtual, noisy(10.0, 0.5)), WARM, precision=1e-5, budget_s=1000.0)
+    assert (collected.stopped, collected.look.n) == ("sample limit", MOST_SAMPLES)

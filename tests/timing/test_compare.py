@@ -202,3 +202,31 @@ def test_all_take_the_same_number_of_turns(virtual: VirtualTime, monkeypatch: py
     assert {len(values) for values in result.series.values()} == {result.pairs}
     assert all(each.closed for each in instruments.values())
     assert PER_BATCH * result.pairs <= PER_BATCH * instruments["a"].batches
+
+
+@pytest.mark.parametrize("budget_s", [0.27, 0.5, 1.0])
+def test_a_verdict_that_stays_unsure_takes_the_whole_budget(known: Any, virtual: VirtualTime, budget_s: float) -> None:
+    result = known(a=noisy(10.0, 0.05, 1), b=noisy(10.1, 0.05, 2), budget_s=budget_s)
+    assert (result.verdict, result.stopped) == ("unsure", "budget spent")
+    assert result.pairs == pytest.approx(budget_s / 0.002, abs=2)
+
+
+def test_a_large_difference_is_called_early_and_a_small_one_at_the_end(known: Any) -> None:
+    large = known(a=noisy(10.0, 0.01, 1), b=noisy(20.0, 0.01, 2), budget_s=1.0)
+    small = known(a=noisy(10.0, 0.01, 1), b=noisy(10.5, 0.01, 2), budget_s=1.0)
+    assert (large.verdict, small.verdict) == ("slower", "slower")
+    assert large.pairs == 64
+    assert small.pairs == pytest.approx(500, abs=2)
+
+
+def test_a_side_that_wanders_by_itself_is_unsure_and_named(known: Any) -> None:
+    noise = [noisy(10.0, 0.001, seed) for seed in (1, 2)]
+
+    def wandering(first: int, n: int) -> Samples:
+        return noise[1](first, n) * (1.05 + 0.05 * np.sin(np.arange(first, first + n) / 700))
+
+    result = known(a=noise[0], b=wandering, budget_s=1.0)
+    (other,) = result.others
+    assert (other.verdict, other.caveat) == ("unsure", "ratio wanders")
+    assert result.scope == "process"
+    assert "noise of one side slower than a quarter of this time takes fresh processes" in str(result)

@@ -230,3 +230,34 @@ def test_an_estimate_at_a_look_says_why_it_has_no_interval() -> None:
     close = at_look(between(10.0, 10.1)(0, 200), Look(200, 1.0), "us", 0.01)
     assert close.low is not None
     assert close.method == "median between two levels close together"
+
+
+def test_a_result_says_that_its_interval_is_of_this_process_and_window(known: Any) -> None:
+    result = known(noisy(10.0, 0.01))
+    assert (result.scope, result.time.scope, result.unsteady, result.no_interval) == ("process", "process", None, None)
+    assert "the interval is of this process in this window; other processes may differ (assay run)" in str(result)
+
+
+def test_times_that_walk_at_random_are_called_drifting_and_not_precise(known: Any) -> None:
+    path = 10 * np.exp(0.002 * np.cumsum(np.random.default_rng(1).standard_normal(20_000)))
+    result = known(lambda first, n: path[first : first + n], budget_s=1.0)
+    assert (result.unsteady, result.shape) == ("drift", "drift")
+    assert result.stopped == "budget spent"
+    assert result.took_s >= 1.0
+    if result.time.low is None:
+        assert result.no_interval == "drift"
+    else:
+        assert result.precision_reached > result.precision_wanted
+
+
+def test_levels_that_both_take_their_share_are_the_reason_for_no_interval(known: Any) -> None:
+    result = known(between(10.0, 13.0, every=60), budget_s=1.0, precision=1e-4)
+    assert (result.unsteady, result.no_interval) == ("switching", "two levels")
+
+
+def test_samples_that_are_all_equal_or_have_two_values_are_measured(known: Any) -> None:
+    alike = known(lambda _, n: np.full(n, 5.0))
+    assert (alike.time.low, alike.time.high, alike.stopped) == (5.0, 5.0, "precise enough")
+    rng = np.random.default_rng(2)
+    ticks = known(lambda _, n: np.where(rng.random(n) < 0.4, 5.0, 6.0), budget_s=0.5, precision=0.001)
+    assert (ticks.shape, ticks.unsteady) == ("steady", None)

@@ -190,11 +190,10 @@ def show(timed: Timed, seen: Disturbance, *, as_json: bool) -> None:
 
     if as_json:
         found = timed.measurement or timed.comparison
-        processes = found.processes if found is not None else 1
         told = {
             "schema": SCHEMA_VERSION,
-            "scope": "run" if processes > 1 else "process",
-            "processes": processes,
+            "scope": None if found is None else found.scope,
+            "processes": None if found is None else found.processes,
             **timed.model_dump(mode="json", exclude={"kind", "budget_s"}),
             "disturbance": seen.as_json(),
         }

@@ -13,7 +13,15 @@ from assay.reports.numbers import DASH
 from assay.reports.terminal import STYLES, spelled
 from assay.reports.wording import MARKS, one_line, visible
 from assay.timing.values import Measurement
-from assay.timing.wording import MEANING, clock_text, count_text, percent_text, precision_text, took_text
+from assay.timing.wording import (
+    MEANING,
+    clock_text,
+    count_text,
+    percent_text,
+    precision_text,
+    slow_noise_text,
+    took_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +94,7 @@ def _comparison(comparison: Comparison, console: Console, quality: Text | None) 
         ("rounds", f"{comparison.pairs:,} in {took_text(comparison)}, {comparison.stopped}"),
         ("the same", f"what differs by less than {percent_text(comparison.minimum_effect)}"),
     ]
+    facts += [("not covered", slow_noise_text())] if comparison.scope == "process" else []
     clock = clock_text(comparison.clock)
     facts += [("clock", clock)] if clock else []
     reasons = [f"{other.name}: {other.reason}" for other in comparison.others if other.reason]
@@ -145,7 +154,7 @@ def _facts(facts: Facts, notes: tuple[str, ...], console: Console) -> None:
 
 def _interval_of(found: Measurement | Comparison) -> tuple[str, str]:
     """Return what the intervals are of: fresh starts, or this one process."""
-    if found.processes == 1:
+    if found.scope == "process":
         return "interval", "of this one process and this window: a fresh start may differ by more (--processes 5)"
     name = found.decisive if isinstance(found, Measurement) else found.first
     values = [each.times[name].value for each in found.by_process if name in each.times]

@@ -14,13 +14,15 @@ resemble each other: whoever can stop early does, and nobody else pays much for 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from assay.stats.intervals import CONFIDENCE, mean_interval, median_interval
+from assay.stats.intervals import CONFIDENCE, mean_interval, order_interval
 from assay.stats.longrun import degrees, quantile
+from assay.stats.shape import may_still_move
+from assay.stats.wander import range_of_medians, wanders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,10 +38,14 @@ HALVINGS = 50  # of the range in which the stretch is looked for: to the last di
 
 @dataclass(frozen=True)
 class Look:
-    """A planned look: after how many samples, and which share of the allowed error it may spend."""
+    """A planned look: after how many samples, and which share of the allowed error it may spend.
+
+    ``early`` where more samples are planned after it.
+    """
 
     n: int
     share: float
+    early: bool = False
 
 
 def looks(first: int = 100, last: int = 4000, growth: float = 1.4) -> tuple[Look, ...]:
@@ -48,8 +54,10 @@ def looks(first: int = 100, last: int = 4000, growth: float = 1.4) -> tuple[Look
     sizes = sorted({min(last, math.ceil(first * growth**step)) for step in range(steps + 1)})
     small, large = [n for n in sizes if n < SMALL], [n for n in sizes if n >= SMALL]
     if not (small and large):
-        return _stretched_alike(sizes, 1.0)
-    return _stretched_alike(small, SMALL_SHARE) + _stretched_alike(large, 1 - SMALL_SHARE)
+        plan = _stretched_alike(sizes, 1.0)
+    else:
+        plan = _stretched_alike(small, SMALL_SHARE) + _stretched_alike(large, 1 - SMALL_SHARE)
+    return (*(replace(look, early=True) for look in plan[:-1]), plan[-1])
 
 
 def _stretched_alike(sizes: list[int], part: float) -> tuple[Look, ...]:
@@ -76,10 +84,11 @@ def interval_at(
 ) -> tuple[float, float] | None:
     """Return the interval from the first ``look.n`` samples; null where they allow none.
 
-    With probability ``confidence`` none of the intervals at the planned looks misses.
+    With probability ``confidence`` none of the intervals at the planned looks misses. That of a median is widened where
+    the samples wander: it then has all medians that parts of the window had.
     """
     seen = samples[: look.n]
-    fixed = median_interval(seen, confidence) if estimand == "median" else mean_interval(seen, confidence)
+    fixed = order_interval(seen, confidence) if estimand == "median" else mean_interval(seen, confidence)
     if fixed is None:
         return None
     middle = float(np.median(seen) if estimand == "median" else seen.mean())
@@ -88,7 +97,11 @@ def interval_at(
     below, above = stretch * (middle - fixed[0]), stretch * (fixed[1] - middle)
     if look.n < SMALL:
         below = above = max(below, above, stretch * _half_width_of_unrelated(seen, confidence, estimand))
-    return middle - below, middle + above
+    low, high = middle - below, middle + above
+    if estimand == "median" and wanders(seen):
+        lowest, highest = range_of_medians(seen)
+        return min(low, lowest), max(high, highest)
+    return low, high
 
 
 def _half_width_of_unrelated(seen: Samples, confidence: float, estimand: Estimand) -> float:
@@ -102,10 +115,14 @@ def _half_width_of_unrelated(seen: Samples, confidence: float, estimand: Estiman
 
 
 def decide(samples: Samples, look: Look, precision: float, confidence: float = CONFIDENCE) -> Literal["enough", "more"]:
-    """Return whether the median is known to ±``precision`` of its value (0.01 is ±1 %) at this look."""
+    """Return whether the median is known to ±``precision`` of its value (0.01 is ±1 %) at this look.
+
+    Samples that drift or switch, or are too few to tell, are not enough as long as there are more to come.
+    """
     interval = interval_at(samples, look, confidence)
     if interval is None:
         return "more"
     low, high = interval
-    middle = abs(float(np.median(samples[: look.n])))
-    return "enough" if (high - low) / 2 <= precision * middle else "more"
+    seen = samples[: look.n]
+    precise = (high - low) / 2 <= precision * abs(float(np.median(seen)))
+    return "enough" if precise and not (look.early and may_still_move(seen)) else "more"

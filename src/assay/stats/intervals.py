@@ -8,12 +8,13 @@ the interval of a run is taken over its restarts.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from assay.stats.longrun import FEWEST, LongRun, degrees, long_run, quantile
 from assay.stats.shape import two_levels
+from assay.stats.wander import range_of_medians, wanders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from assay.stats.shape import Levels
 
     Samples = NDArray[np.float64]
+
+Refusal = Literal["too few samples", "two levels", "drift"]
+"""Why there is no interval for a median."""
 
 CONFIDENCE = 0.95
 PREVAILING = 0.25
@@ -54,29 +58,58 @@ def _resemblance(samples: Samples) -> LongRun:
 def effective_size(samples: Samples) -> float:
     """Return how many independent samples these are worth for their median, between 1 and their number."""
     n = len(samples)
-    if n < FEWEST:
-        return float(n)
-    return n / min(max(_resemblance(samples).variance, 1.0), float(n))
+    return float(n) if n < FEWEST else _worth(n, _resemblance(samples))
+
+
+def _worth(n: int, strays: LongRun) -> float:
+    return n / min(max(strays.variance, 1.0), float(n))
 
 
 def median_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return an interval for the median of the window the samples were taken in.
+    """Return an interval for the median of the window the samples were taken in; null where they allow none.
 
-    Order statistics as far from the middle as autocorrelated signs may stray: no assumption about the
-    distribution's shape. For a drifting series it is the median over the whole window. Null when the samples
-    are too few, or switch between two levels that both take a good share of the time: there the median may lie on
-    either, and no interval for it holds.
+    The window's median is that of all that the process would have given in just this window: of the noise around the
+    path that its level took. Order statistics as far from the middle as autocorrelated signs may stray: no assumption
+    about the distribution's shape. Where the samples wander, other than in a straight drift, it is widened to all
+    medians that parts of the window had. ``refusal_of`` says why there is none.
     """
-    n = len(samples)
-    if n < FEWEST or torn_between(samples) is not None:
-        return None
-    # The range of m independent samples misses their median once in 2^(m - 1).
-    if effective_size(samples) < 1 - math.log2(1 - confidence):
+    within = order_interval(samples, confidence)
+    if within is None or not wanders(samples, straight=False):
+        return within
+    lowest, highest = range_of_medians(samples)
+    return min(within[0], lowest), max(within[1], highest)
+
+
+def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Return the interval between order statistics alone, as if the level stood still or went straight."""
+    if len(samples) < FEWEST or torn_between(samples) is not None:
         return None
     strays = _resemblance(samples)
-    reach = min(0.5, quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / n))
+    if _worth(len(samples), strays) < _fewest_effective(confidence):
+        return None
+    reach = min(0.5, quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / len(samples)))
     low, high = np.quantile(samples, [0.5 - reach, 0.5 + reach])
     return float(low), float(high)
+
+
+def refusal_of(samples: Samples, confidence: float = CONFIDENCE) -> Refusal | None:
+    """Return why the samples allow no interval for their median; null where they do.
+
+    They are too few, or drift so that all of them are worth too few, or switch between two levels that both take a good
+    share of the time: there the median may lie on either, and no interval for it holds.
+    """
+    if len(samples) < FEWEST:
+        return "too few samples"
+    if torn_between(samples) is not None:
+        return "two levels"
+    if effective_size(samples) < _fewest_effective(confidence):
+        return "drift" if wanders(samples) else "too few samples"
+    return None
+
+
+def _fewest_effective(confidence: float) -> float:
+    """Return how many independent samples an interval takes: the range of m misses their median once in 2^(m - 1)."""
+    return 1 - math.log2(1 - confidence)
 
 
 def torn_between(samples: Samples) -> Levels | None:

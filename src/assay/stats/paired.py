@@ -13,6 +13,7 @@ from assay.stats.anytime import interval_at
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.longrun import winsorised
 from assay.stats.shape import SMOOTHING, two_levels
+from assay.stats.wander import range_of_means, wanders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 Verdict = Literal["faster", "slower", "same", "unsure"]
+Caveat = Literal["too few pairs", "too early", "ratio switches", "one side switches", "ratio wanders"]
 MINIMUM_EFFECT = 0.01
 NEARLY_ALL = 0.975  # of the pairs, on each side
+WALKED = 1.25  # times the range of a ratio's means over eighths of the window
+EARLY_EFFECT = 0.25
+"""A difference that is called before the last look is at least this large: what one side alone does slowly, a clock
+that dwells or a wave, looks the same as a smaller one until it has come and gone a few times."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The second's time as a multiple of the first's, with an interval valid under peeking, and what it says.
 
-    ``low`` and ``high`` are null where the pairs allow no interval; then ``reason`` says why.
+    ``low`` and ``high`` are null where the pairs allow no interval; then ``reason`` says why. ``caveat`` is the kind of
+    reason; null where the ratio stayed where it is.
     """
 
     verdict: Verdict
@@ -39,6 +46,7 @@ class Comparison:
     high: float | None
     pairs: int
     reason: str | None = None
+    caveat: Caveat | None = None
 
 
 def log_ratios(first: Samples, second: Samples, block: int = 1) -> Samples:
@@ -91,28 +99,52 @@ def compare_at(
     """Return whether the second is faster than the first, from the pairs up to a planned look.
 
     The mean log-ratio of pairs, outliers moved in to five robust standard deviations. With probability
-    ``confidence`` no look calls a difference below the minimum effect different, nor one above it the same.
+    ``confidence`` no look calls a difference below the minimum effect different, nor one above it the same. A ratio
+    that wanders is known no better than it moved. Before the last look only a large difference is called.
     """
     logs = log_ratios(first[: look.n], second[: look.n], block)
-    ratio = math.exp(float(np.mean(winsorised(logs))))
+    tame = winsorised(logs)
+    centre = float(np.mean(tame))
+    ratio = math.exp(centre)
+    needed = (1 + minimum_effect) * (1 + EARLY_EFFECT) - 1 if look.early else minimum_effect
+    if look.early and abs(centre) <= math.log1p(needed):
+        return Comparison("unsure", ratio, None, None, len(logs), "more pairs are planned", "too early")
     if two_levels(logs) is not None:
-        return _between_levels(logs, ratio, minimum_effect, "the ratio switches between two levels")
+        return _between_levels(logs, ratio, needed, "the ratio switches between two levels", "ratio switches")
     if any(switches_alone(np.log(side[: len(logs)]), logs) for side in (first, second)):
-        return _between_levels(logs, ratio, minimum_effect, "one of the two switches between levels by itself")
-    interval = interval_at(winsorised(logs), look, confidence, "mean")
+        why = "one of the two switches between levels by itself"
+        return _between_levels(logs, ratio, needed, why, "one side switches")
+    interval = interval_at(tame, look, confidence, "mean")
     if interval is None:
-        return Comparison("unsure", ratio, None, None, len(logs), "too few pairs")
+        return Comparison("unsure", ratio, None, None, len(logs), "too few pairs", "too few pairs")
     low, high = interval
-    return Comparison(judge(low, high, minimum_effect), ratio, math.exp(low), math.exp(high), len(logs))
+    reason: str | None = None
+    caveat: Caveat | None = None
+    if wanders(logs):
+        low, high = min(low, centre - _moved(tame)), max(high, centre + _moved(tame))
+        reason, caveat = "the ratio wanders: it is known no better than it moved", "ratio wanders"
+    return Comparison(judge(low, high, needed), ratio, math.exp(low), math.exp(high), len(logs), reason, caveat)
 
 
-def _between_levels(logs: Samples, ratio: float, minimum_effect: float, reason: str) -> Comparison:
+def _moved(logs: Samples) -> float:
+    """Return how far a ratio that moves may have moved on the whole.
+
+    Of two equal things that each walk at random from where they were, the mean of the logarithms lies farther from 0
+    than this in 0.7 %.
+    """
+    return WALKED * range_of_means(logs)
+
+
+def _between_levels(logs: Samples, ratio: float, minimum_effect: float, reason: str, caveat: Caveat) -> Comparison:
     """Return what pairs that switch between levels say: a verdict only where nearly all of them say the same.
 
-    Then it holds on either level. Otherwise there is no interval for the ratio.
+    Then it holds on either level, if they do not just follow one another. Otherwise there is no interval for the ratio.
     """
     low, high = (float(quantile) for quantile in np.quantile(logs, [1 - NEARLY_ALL, NEARLY_ALL]))
+    centre, moved = math.log(ratio), _moved(logs)
+    low, high = min(low, centre - moved), max(high, centre + moved)
     verdict = judge(low, high, minimum_effect)
     if verdict in {"faster", "slower"}:
-        return Comparison(verdict, ratio, math.exp(low), math.exp(high), len(logs), f"{reason}; on either it holds")
-    return Comparison("unsure", ratio, None, None, len(logs), reason)
+        holds = f"{reason}; on either it holds"
+        return Comparison(verdict, ratio, math.exp(low), math.exp(high), len(logs), holds, caveat)
+    return Comparison("unsure", ratio, None, None, len(logs), reason, caveat)

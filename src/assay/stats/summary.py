@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.results import NO_INTERVAL, Estimate, Scope, Summary
-from assay.stats.intervals import autocorrelation, median_interval, restarts_interval, torn_between
+from assay.stats.intervals import autocorrelation, median_interval, refusal_of, restarts_interval, torn_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Samples = NDArray[np.float64]
 
-OF_ONE_PROCESS = "median, order statistics at the effective sample size"
+OF_ONE_PROCESS = "median, order statistics at the effective sample size, widened where the samples wander"
 
 
 def estimate(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = "process") -> Estimate:
@@ -52,16 +52,20 @@ def _method(samples: Samples, interval: tuple[float, float] | None) -> str:
     """Return how the median of one process got its interval, or why it has none."""
     if interval is not None:
         return OF_ONE_PROCESS
-    levels = torn_between(samples)
-    if levels is None:
-        return f"{OF_ONE_PROCESS}{NO_INTERVAL}too few effective samples"
-    share = f"{levels.share_high:.0%} of the time"
-    return f"{OF_ONE_PROCESS}{NO_INTERVAL}two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
+    return f"{OF_ONE_PROCESS}{NO_INTERVAL}{why_none(samples)}"
 
 
 def usual_method(processes: int) -> str:
     """Return the method of a time that is measured in so many processes."""
     return OF_ONE_PROCESS if processes == 1 else restarts_interval([1.0] * processes)[3]
+
+
+def why_none(samples: Samples) -> str:
+    """Return why the median of samples has no interval, as a clause."""
+    levels = torn_between(samples)
+    if levels is not None:
+        return f"two levels, {levels.low:.4g} and {levels.high:.4g} ({levels.share_high:.0%} of the time)"
+    return "the samples drift" if refusal_of(samples) == "drift" else "too few effective samples"
 
 
 def summarise(

@@ -1,10 +1,13 @@
-"""Warm up until the times have settled; then sample until the median is known well enough, or the budget is spent."""
+"""Warm up until the times have settled; then sample until the median is known well enough, or the budget is spent.
+
+Samples that drift or switch between levels never end it early: a window that is still moving says nothing of the next.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +15,7 @@ import numpy as np
 
 from assay.stats.anytime import Look, interval_at, looks
 from assay.stats.intervals import torn_between
+from assay.stats.shape import may_still_move
 from assay.timing.instrument import joined
 
 if TYPE_CHECKING:
@@ -28,8 +32,7 @@ SETTLED = 0.005
 ALIKE, ALIKE_IF_LARGE, LARGE = 3, 2, 4
 """So many batches in a row must agree; fewer where each holds at least so many samples."""
 
-TORN_LOOKS, TORN_SHARE = 4, 0.3
-"""After so many looks in a row at two levels, and such a share of the samples, more are not going to change that."""
+Stopped = Literal["precise enough", "budget spent", "two levels", "sample limit"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Collected:
 
     batches: list[Batch] = field(default_factory=list)
     look: Look = field(default_factory=lambda: Look(0, 1.0))
-    stopped: Literal["precise enough", "budget spent", "two levels"] = "budget spent"
+    stopped: Stopped = "budget spent"
 
     @property
     def samples(self) -> dict[str, Samples]:
@@ -104,10 +107,14 @@ def _looks(first: int, last: int) -> tuple[Look, ...]:
 
 
 def planned(first: int, last: int) -> tuple[Look, ...]:
-    """Return looks from ``first`` to about ``last`` samples; roughly the same ones are worked out only once."""
+    """Return looks from ``first`` to just ``last`` samples.
+
+    How the error is shared is worked out once for roughly the same ``last``: the shares add up to the whole at any.
+    """
     digits = 10 ** max(0, len(str(last)) - 1)
     rounded = max(1, last // digits * digits)
-    return _looks(min(first, rounded), rounded)
+    *early, final = _looks(min(first, rounded), rounded)
+    return (*early, replace(final, n=last))
 
 
 def collect(
@@ -120,39 +127,57 @@ def collect(
 ) -> Collected:
     """Sample until a planned look knows the primary quantity to ±``precision``, or the budget is spent.
 
-    It ends early where the times keep switching between two levels, which no number of samples mends. ``between`` is
-    called after each batch. At least one batch is taken.
+    The last look is at the end of the budget, however many samples there are by then. Where the times drift or switch
+    between levels it goes on until then. ``between`` is called after each batch. At least one batch is taken.
     """
-    due = plan_looks(warm, budget_s)
+    *early, final = plan_looks(warm, budget_s)
     deadline = time.perf_counter() + budget_s
     collected = Collected()
     taken: list[Samples] = []
-    have = torn = 0
-    for look in due:
-        while have < look.n:
+
+    def sample(until: int, *, may_replan: bool) -> int:
+        """Take batches until there are so many samples, or the time is up; return how many there are."""
+        have = sum(map(len, taken))
+        while have < until and (not taken or time.perf_counter() <= deadline):
             batch = instrument.take()
             collected.batches.append(batch)
             taken.append(batch.quantities[instrument.primary])
             have += len(taken[-1])
-            if look == due[0] and instrument.replan():  # those before were put together otherwise
+            if may_replan and instrument.replan():  # those before were put together otherwise
                 collected.batches.clear()
-                taken, have = [], 0
+                taken.clear()
+                have = 0
             if between is not None:
                 between()
-            if time.perf_counter() > deadline and have < look.n:
-                collected.look = Look(have, look.share)
-                return collected
+        return have
+
+    for look in early:
+        if sample(look.n, may_replan=look is early[0]) < look.n:
+            final = look
+            break
         collected.look = look
         seen = np.concatenate(taken)[: look.n]
-        within = interval(seen, look, precision)
-        if within is not None and within[1] - within[0] <= 2 * precision * abs(float(np.median(seen))):
+        if _precise(interval(seen, look, precision), seen, precision) and not may_still_move(seen):
             collected.stopped = "precise enough"
             return collected
-        torn = torn + 1 if torn_between(seen) is not None else 0
-        if torn >= TORN_LOOKS and look.n >= TORN_SHARE * due[-1].n:
-            collected.stopped = "two levels"
-            return collected
+    have = sample(MOST_SAMPLES, may_replan=not early)
+    collected.look = Look(min(have, MOST_SAMPLES), final.share)
+    seen = np.concatenate(taken)[: collected.look.n]
+    collected.stopped = _stopped(seen, collected.look, precision, in_time=time.perf_counter() <= deadline)
     return collected
+
+
+def _precise(within: tuple[float, float] | None, samples: Samples, precision: float) -> bool:
+    return within is not None and within[1] - within[0] <= 2 * precision * abs(float(np.median(samples)))
+
+
+def _stopped(samples: Samples, look: Look, precision: float, *, in_time: bool) -> Stopped:
+    """Return what the last look says; ``in_time`` where the number of samples ended it, and not the time."""
+    if _precise(interval(samples, look, precision), samples, precision):
+        return "precise enough"
+    if torn_between(samples) is not None:
+        return "two levels"
+    return "sample limit" if in_time else "budget spent"
 
 
 def interval(samples: Samples, look: Look, precision: float) -> tuple[float, float] | None:

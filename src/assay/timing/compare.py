@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assay.core.errors import BadInput
+from assay.stats.anytime import Look
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.paired import MINIMUM_EFFECT, compare_at
 from assay.stats.summary import estimate
@@ -37,7 +38,6 @@ from assay.timing.wall import quiet_collector
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assay.stats.anytime import Look
     from assay.stats.paired import Comparison as Judged
     from assay.timing.instrument import Call, Instrument
     from assay.timing.options import ClockReader, Options, Time, Wanted
@@ -153,31 +153,44 @@ class Raced:
 
 
 def _take_turns(contest: Contest, seed: int, watch: ClockWatch) -> Raced:
-    """Take rounds until each function is decided against the first at a planned look, or the budget is spent."""
+    """Take rounds until each function is decided against the first at a planned look, or the budget is spent.
+
+    The last look is at the end of the budget, however many rounds there are by then.
+    """
     instruments, budget_s = contest.instruments, contest.chosen.budget_s
     round_s = round_seconds(instruments, budget_s)
     changed = [each.replan() for each in instruments]
     if any(changed):
         share_plans(instruments)
         round_s = round_seconds(instruments, budget_s)
-    last = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_s, 1e-9))))
-    due = planned(FIRST_ROUNDS, last)
+    likely = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_s, 1e-9))))
+    *early, final = planned(FIRST_ROUNDS, likely)
     deadline = time.perf_counter() + budget_s
     turns = tuple(Turn() for _ in instruments)
     order = Order(seed)
-    rounds = 0
-    look = due[0]
-    for look in due:
-        while rounds < look.n:
+
+    def take(until: int) -> int:
+        """Take rounds until there are so many, or the time is up; return how many there are."""
+        while len(turns[0].us) < until and (len(turns[0].us) < BLOCK or time.perf_counter() <= deadline):
             for place in order.next(range(len(instruments))):
                 turns[place].add(instruments[place].take(), contest.quantity)
-            rounds += 1
             watch.look()
-            if time.perf_counter() > deadline and rounds < look.n:
-                return Raced(turns, type(look)(rounds, look.share), "budget spent")
-        if all(_judged(turns, p, look, contest.minimum_effect).verdict != "unsure" for p in range(1, len(turns))):
+        return len(turns[0].us)
+
+    for look in early:
+        if take(look.n) < look.n:
+            final = look
+            break
+        if _decided(turns, look, contest.minimum_effect):
             return Raced(turns, look, "decided")
-    return Raced(turns, look, "budget spent")
+    look = Look(take(MOST_ROUNDS), final.share)
+    if _decided(turns, look, contest.minimum_effect):
+        return Raced(turns, look, "decided")
+    return Raced(turns, look, "sample limit" if time.perf_counter() <= deadline else "budget spent")
+
+
+def _decided(turns: Sequence[Turn], look: Look, minimum_effect: float) -> bool:
+    return all(_judged(turns, p, look, minimum_effect).verdict != "unsure" for p in range(1, len(turns)))
 
 
 def _judged(turns: Sequence[Turn], place: int, look: Look, minimum_effect: float, *, cycles: bool = False) -> Judged:
@@ -213,6 +226,7 @@ def _comparison(contest: Contest, raced: Raced, watch: ClockWatch, took_s: float
                 cycles_verdict=by_cycles.verdict if by_cycles else None,
                 cycles_ratio=by_cycles.ratio if by_cycles else None,
                 reason=reason or judged.reason,
+                caveat="clock moved" if reason else judged.caveat,
                 time_us=times[place],
             )
         )

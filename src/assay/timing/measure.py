@@ -12,9 +12,9 @@ import numpy as np
 from assay.core.errors import MachineCannot, TrialFailed
 from assay.core.results import NO_INTERVAL, Estimate
 from assay.stats.anytime import Look
-from assay.stats.intervals import torn_between
-from assay.stats.shape import shape_of
-from assay.stats.summary import estimate
+from assay.stats.intervals import refusal_of, torn_between
+from assay.stats.shape import shape_of, unsteady
+from assay.stats.summary import estimate, why_none
 from assay.timing.adaptive import collect, interval, warm_up
 from assay.timing.clocks import ClockWatch, locked
 from assay.timing.company import Company
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from assay.timing.rig import Rigged
     from assay.timing.values import Cache
 
-AT_EVERY_LOOK = "median, interval valid at every look"
+AT_EVERY_LOOK = "median of the window, interval valid at every look, widened where it wanders"
 CALL_SHARE = 0.2
 """Of the budget at most, for ``call_us`` beside the decisive time."""
 MOST_CALLS = 200
@@ -176,6 +176,8 @@ def _measurement(taken: Taken, chosen: Options, *, took_s: float) -> Measurement
         precision_reached=decisive.relative_half_width,
         stopped=collected.stopped,
         shape=shape.name,
+        unsteady=unsteady(decided),
+        no_interval=None if decisive.low is not None else refusal_of(samples.get(rigged.decisive, decided)),
         warmed_up=warm.settled,
         clock=watch.seen(chosen.lock_mhz, [b.mhz for b in collected.batches if b.mhz is not None]),
         samples=len(decided),
@@ -218,11 +220,8 @@ def at_look(values: Samples, look: Look, unit: str, precision: float) -> Estimat
     levels = torn_between(seen)
     if within is not None:
         method = AT_EVERY_LOOK if levels is None else "median between two levels close together"
-    elif levels is not None:
-        share = f"{levels.share_high:.0%} of the time"
-        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}two levels, {levels.low:.4g} and {levels.high:.4g} ({share})"
     else:
-        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}too few effective samples"
+        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}{why_none(seen)}"
     return Estimate(
         value=float(np.median(seen)),
         low=within[0] if within else None,

@@ -69,6 +69,9 @@ def merge_measurements(found: Sequence[Measurement], by_process: Sequence[Proces
         update={
             **dict.fromkeys(TIMES),
             **merged,
+            "scope": "run",
+            "unsteady": next((each.unsteady for each in found if each.unsteady is not None), None),
+            "no_interval": None,
             "method": _joined(each.method for each in found),
             "instrument_error_us": max(
                 (e for each in found if (e := each.instrument_error_us) is not None), default=None
@@ -104,6 +107,7 @@ def merge_comparisons(found: Sequence[Comparison], by_process: Sequence[ProcessT
             "methods": {name: _joined(each.methods[name] for each in found) for name in first.methods},
             "pairs": sum(each.pairs for each in found),
             "stopped": "all processes",
+            "scope": "run",
             "clock": clock,
             "took_s": sum(each.took_s for each in found),
             "notes": _notes(found),

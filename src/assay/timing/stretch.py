@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.stats.shape import may_still_move
 from assay.timing.adaptive import MOST_SAMPLES, interval, planned
 from assay.timing.clocks import ClockWatch
 from assay.timing.instrument import joined
@@ -82,7 +83,8 @@ class _Sampled:
             seen = joined(self._batches)[self._rigged.instrument.primary][: look.n]
             within = interval(seen, look, precision)
             middle = abs(float(np.median(seen)))
-            self.enough = within is not None and within[1] - within[0] <= 2 * precision * middle
+            precise = within is not None and within[1] - within[0] <= 2 * precision * middle
+            self.enough = precise and not may_still_move(seen)
 
     def series(self, subject: int) -> list[Series]:
         """Return all that was taken."""

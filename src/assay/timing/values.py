@@ -6,15 +6,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from assay.core.results import Estimate, GpuMoment
+from assay.core.results import Estimate, GpuMoment, Scope
 from assay.core.values import Params, Value
 from assay.timing.wording import comparison_text, measurement_text, pick_text
 
 Cache = Literal["cold", "warm"]
 Verdict = Literal["faster", "slower", "same", "unsure"]
 Quantity = Literal["busy_us", "span_us", "call_us"]
-Stop = Literal["precise enough", "budget spent", "two levels", "decided", "all processes"]
+Stop = Literal["precise enough", "budget spent", "two levels", "decided", "sample limit", "all processes"]
 """Why it ended; "all processes": each of those planned was measured, whatever came out."""
+Unsteady = Literal["drift", "switching"]
+Refusal = Literal["too few samples", "two levels", "drift"]
+Caveat = Literal["too few pairs", "too early", "ratio switches", "one side switches", "ratio wanders", "clock moved"]
 
 
 class Clock(Value):
@@ -69,6 +72,15 @@ class Measurement(Value):
     precision_reached: float | None = Field(description="Half the interval over the value; null without an interval.")
     stopped: Stop
     shape: str = Field(description="What the samples look like in time: steady, drift, two levels, bursts, too few.")
+    scope: Scope = Field(
+        default="process", description="What intervals hold for: this process in this window; other processes differ."
+    )
+    unsteady: Unsteady | None = Field(
+        default=None, description="What moved in the window by more than 0.5 %; null: nothing that can be seen."
+    )
+    no_interval: Refusal | None = Field(
+        default=None, description="Why the decisive time has no interval; null where it has one."
+    )
     warmed_up: bool = Field(description="Whether the times had settled before they counted.")
     clock: Clock = Clock()
     samples: int
@@ -103,6 +115,7 @@ class Compared(Value):
     cycles_verdict: Verdict | None = Field(default=None, description="The same in cycles; null where there are none.")
     cycles_ratio: float | None = None
     reason: str | None = None
+    caveat: Caveat | None = Field(default=None, description="The kind of reason; null where the ratio stood still.")
     time_us: Estimate
 
 
@@ -119,6 +132,11 @@ class Comparison(Value):
     methods: dict[str, str]
     pairs: int
     stopped: Stop
+    scope: Scope = Field(
+        default="process",
+        description="What verdicts hold for: this process in this window. Noise of one side that lasts over a quarter "
+        "of it only shows in fresh processes.",
+    )
     clock: Clock = Clock()
     took_s: float
     notes: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from assay.core.units import format_span, format_time
 
 if TYPE_CHECKING:
-    from assay.core.results import Estimate
+    from assay.core.results import Estimate, Scope
     from assay.timing.values import Clock, Comparison, Measurement, Pick
 
 MEANING = {
@@ -33,8 +33,21 @@ def measurement_text(measurement: Measurement) -> str:
     lines.append(
         f"  {precision_text(measurement)}; {count_text(measurement.samples, 'sample')} in {took_text(measurement)}"
     )
+    lines.append(f"  {scope_text(measurement.scope)}")
     lines.extend(f"  note: {note}" for note in measurement.notes)
     return "\n".join(lines)
+
+
+def scope_text(scope: Scope) -> str:
+    """Return what an interval holds for."""
+    if scope == "process":
+        return "the interval is of this process and this window; a fresh process may differ by more (assay time)"
+    return "the interval is over fresh processes" if scope == "run" else "the interval is of this machine"
+
+
+def slow_noise_text() -> str:
+    """Return which noise a verdict from a single process does not cover."""
+    return "noise of one side slower than a quarter of this window: only fresh processes show it (assay time)"
 
 
 def time_text(estimate: Estimate) -> str:
@@ -73,7 +86,10 @@ def precision_text(measurement: Measurement) -> str:
     if measurement.processes > 1 and measurement.precision_reached is not None:
         return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} over the processes"
     if measurement.precision_reached is None:
-        return f"{wanted} not reached: the samples allow no interval ({measurement.shape})"
+        why = measurement.no_interval or measurement.shape
+        return f"{wanted} not reached: the samples allow no interval ({why})"
+    if measurement.stopped == "sample limit":
+        return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} with as many samples as are kept"
     return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} when the budget was spent"
 
 
@@ -87,6 +103,8 @@ def comparison_text(comparison: Comparison) -> str:
             lines.append(f"  {other.reason}")
     rounds = count_text(comparison.pairs, "round")
     lines.append(f"  {rounds} in turns in {took_text(comparison)} on {comparison.device}; ratios are within rounds")
+    if comparison.scope == "process":
+        lines.append(f"  not covered: {slow_noise_text()}")
     lines.extend(f"  note: {note}" for note in comparison.notes)
     return "\n".join(lines)
 

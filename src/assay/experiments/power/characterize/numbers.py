@@ -118,7 +118,7 @@ def time_of(rows: Sequence[GpuRow]) -> Estimate:
     if len(processes) > 1:
         centre, low, high, how = restarts_interval(processes)
         return Estimate(value=centre, low=low, high=high, unit="µs", scope="run", method=how, n=n)
-    one, how = rows[0], "median of one process, order statistics at the effective sample size"
+    one, how = rows[0], "median of one process, order statistics at the effective sample size, widened"
     return Estimate(value=one.median_us, low=one.low_us, high=one.high_us, unit="µs", scope="process", method=how, n=n)
 
 
