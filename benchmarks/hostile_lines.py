@@ -130,7 +130,7 @@ BASES: dict[str, tuple[tuple[str, ...], ...]] = {
 }  # fmt: skip
 """A command line of each verb that works and measures little or nothing, as a place to start from."""
 
-RARE = {"doctor": 0.3, "energy check": 0.4, "scaling test": 0.25, "scaling analyze": 0.2, "reap": 0.2, "rentals": 0.2, "trace": 0.6, "time": 0.8,
+RARE = {"doctor": 0.3, "energy run": 0.5, "energy check": 0.4, "scaling test": 0.25, "scaling analyze": 0.2, "reap": 0.2, "rentals": 0.2, "trace": 0.6, "time": 0.8,
         "github request": 0.5, "github measure": 0.5, "monitor": 0.7}  # fmt: skip
 """Verbs with few options, or slow ones, come up less often than once in so many verbs."""
 
