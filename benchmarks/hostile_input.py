@@ -54,6 +54,7 @@ class Outcome:
 
     arguments: list[str]
     environment: dict[str, str]
+    files: dict[str, str]
     exit_code: int | None
     stderr: str
     traceback: bool
@@ -80,11 +81,11 @@ class Scratch:
 
     def __init__(self, folder: Path, forking: Forking) -> None:
         self.folder, self._forking = folder, forking
-        self._files, self._home = folder / "files", folder / "home"
-        self._files.mkdir()
+        self.files, self._home = folder / "files", folder / "home"
+        self.files.mkdir()
         self._home.mkdir(mode=0o700)
-        make_files(self._files)
-        make_repository(self._files)
+        make_files(self.files)
+        make_repository(self.files)
         stand_ins = folder / "bin"
         stand_ins.mkdir()
         for name in STAND_INS:
@@ -99,7 +100,7 @@ class Scratch:
             ("run", "ok.py:work", "--device", "cpu:0", "--duration", "0.2", "--restarts", "1"),
             ("monitor", "host.jsonl", "--duration", "0.3", "--host-only"),
         ):
-            made = self._run(words, self._files, self._home, {})
+            made = self._run(words, self.files, self._home, {}, {})
             if made.exit_code != 0:
                 raise RuntimeError(f"{words}: {made.stderr}")
 
@@ -107,14 +108,16 @@ class Scratch:
         """Run one command line in a copy of everything."""
         place = self.folder / f"{number}"
         place.mkdir()
-        for source, name in ((self._files, "work"), (self._home, "home")):
+        for source, name in ((self.files, "work"), (self._home, "home")):
             subprocess.run(["cp", "-a", str(source), str(place / name)], check=True)
+        for name, text in line.files.items():
+            (place / "work" / name).write_text(text, encoding="utf-8")
         try:
-            return self._run(line.arguments, place / "work", place / "home", line.environment)
+            return self._run(line.arguments, place / "work", place / "home", line.environment, line.files)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _run(self, arguments: Sequence[str], cwd: Path, home: Path, extra: dict[str, str]) -> Outcome:
+    def _run(self, arguments: Sequence[str], cwd: Path, home: Path, extra: dict[str, str], files: dict[str, str]) -> Outcome:
         environment = {**self._environment, "ASSAY_HOME": str(home), "ASSAY_FUZZ": str(home), **extra}
         code: int | None = None
         out = err = ""
@@ -125,6 +128,7 @@ class Scratch:
         return Outcome(
             arguments=[*arguments],
             environment=extra,
+            files=files,
             exit_code=code,
             stderr=err[-MOST_STDERR:],
             traceback="Traceback (most recent call last)" in out + err,
@@ -163,7 +167,7 @@ def run_lines(lines: Sequence[Line], *, threads: int = 1, say: bool = False) -> 
         def one(numbered: tuple[int, Line]) -> Outcome:
             outcome = scratch.run(*numbered)
             if say and (problem := problem_of(outcome)):
-                print(f"{numbered[0]} {problem}: {outcome.arguments} {outcome.environment}: {outcome.stderr[-300:]}", flush=True)
+                print(f"{numbered[0]} {problem}: {outcome.arguments} {outcome.environment} {len(outcome.files)}: {outcome.stderr[-300:]}", flush=True)
             return outcome
 
         outcomes = list(pool.map(one, enumerate(lines)))

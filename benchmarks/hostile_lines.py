@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.hostile_documents import documents, mutated, written
 from benchmarks.hostile_files import ARRAYS, BYTES, JSON, LONG, SOURCES, TABLES, YAML
 
 if TYPE_CHECKING:
@@ -146,12 +147,17 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
 )  # fmt: skip
 
 
+WITH_DOCUMENT = 0.35
+"""The share of lines that read a file of which one place is wrong."""
+
+
 @dataclass(frozen=True)
 class Line:
-    """A command line, and what its environment has besides."""
+    """A command line, what its environment has besides, and files that it finds besides those of `hostile_files`."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -174,8 +180,16 @@ def draw_lines(root: click.Command, seed: int, count: int) -> list[Line]:
     while len(lines) < count:
         order = [name for name in known if chance.random() < RARE.get(name, 1.0)]
         chance.shuffle(order)
-        lines += [draw_line(name, known[name], chance) for name in order[: count - len(lines)]]
+        for name in order[: count - len(lines)]:
+            lines.append(draw_documented(chance) if chance.random() < WITH_DOCUMENT else draw_line(name, known[name], chance))
     return lines
+
+
+def draw_documented(chance: random.Random) -> Line:
+    """Return a command line that reads a file of which a place or two is wrong."""
+    drawn = chance.choice(documents())
+    files = {drawn.name: written(mutated(drawn.document, chance), drawn.name), "other.json": written(drawn.document, ".json")}
+    return Line(drawn.arguments, drawn.environment, files)
 
 
 def draw_line(name: str, verb: click.Command, chance: random.Random) -> Line:
