@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     import random
 
 HOSTILE: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 1.5, 10**30, -(10**30), 1e308, -1e308, 5e-324, float("nan"), float("inf"), "", " ", "x", "nan", "1", LONG,
-    "a\nb", "é", "💥", "../..", "/dev/null", "missing.py:f", "random:nope", [], {}, [[]], [None], [1, "a"], {"a": 1}, {"": None}, [-1], [0], [1, 1],
-    [10**30], "5us", "1%", "0", "auto", "cpu", ["x"] * 50, {"n": [1, 2]}, "{}", "{0.__class__}", "*", "[", "(", "2026-01-01", "http://[", "cuda:0",
+    None, True, False, 0, -1, 1, 1.5, 10**30, -(10**30), 1e308, -1e308, 5e-324, float("nan"), float("inf"), "", " ",
+    "x", "nan", "1", LONG,
+    "a\nb", "é", "💥", "../..", "/dev/null", "missing.py:f", "random:nope", [], {}, [[]], [None], [1, "a"], {"a": 1},
+    {"": None}, [-1], [0], [1, 1],
+    [10**30], "5us", "1%", "0", "auto", "cpu", ["x"] * 50, {"n": [1, 2]}, "{}", "{0.__class__}", "*", "[", "(",
+    "2026-01-01", "http://[", "cuda:0",
 )  # fmt: skip
 """What is put in the place of something right; NaN and infinities are written as JSON never has them."""
 
@@ -57,14 +60,18 @@ def documents() -> tuple[Documented, ...]:
     }
     return (
         _reading("run ok.py:work --device cpu:0 --dry-run --options m.yaml", "m.yaml",
-                 {"duration": "1s", "repeat": 2, "isolation": "none", "precision": "1%", "param": ["n=3"], "seed": 1, "restarts": 2, "cache": "warm"}),
+                 {"duration": "1s", "repeat": 2, "isolation": "none", "precision": "1%", "param": ["n=3"], "seed": 1,
+                 "restarts": 2, "cache": "warm"}),
         _reading("run --dry-run --options m.json", "m.json", example["run"]),
         _reading("contention run --dry-run --options m.yaml", "m.yaml",
-                 {"benchmark": ["softmax@numpy"], "device": "cpu:0", "workers-per-device": 2, "budget": "1m", "tuner": "pick", "aggressor": "cpu"}),
+                 {"benchmark": ["softmax@numpy"], "device": "cpu:0", "workers-per-device": 2, "budget": "1m",
+                 "tuner": "pick", "aggressor": "cpu"}),
         _reading("power sweep gemm --device cpu:0 --dry-run --options m.yaml", "m.yaml",
-                 {"sizes": [64, 128], "duration": "1s", "duty": "50%", "batches": [1, 2], "dtypes": ["float32"], "max-slowdown": "5%"}),
+                 {"sizes": [64, 128], "duration": "1s", "duty": "50%", "batches": [1, 2], "dtypes": ["float32"],
+                 "max-slowdown": "5%"}),
         _reading("scaling run --dry-run --options m.yaml", "m.yaml",
-                 {"quick": 2, "device": "cpu", "seq-lengths": [512], "segment-lengths": [128], "dilation-rates": [1], "num-heads": 2, "embed-dim": 64}),
+                 {"quick": 2, "device": "cpu", "seq-lengths": [512], "segment-lengths": [128], "dilation-rates": [1],
+                 "num-heads": 2, "embed-dim": 64}),
         _reading("threshold run m.yaml --device cpu --dry-run", "m.yaml", example["thresholds"]),
         _reading("threshold run m.yaml --device cpu --dry-run", "m.yaml", example["thresholds"]),
         _reading("power characterize m.yaml --device cpu --dry-run", "m.yaml", example["power_cases"]),
@@ -84,7 +91,8 @@ def documents() -> tuple[Documented, ...]:
         _reading("energy compare m.json --by batch -o out.html", "m.json", energy.as_json()),
         _reading("power variability m.jsonl", "m.jsonl", [gpu.as_json() for gpu in fleet]),
         _reading("power budget m.jsonl --watts 900", "m.jsonl", [step.as_json() for step in sweep_rows(0, knee=300.0)]),
-        _reading("github request", "m.json", comment, GITHUB_EVENT_NAME="issue_comment", GITHUB_EVENT_PATH="m.json", GITHUB_REPOSITORY="acme/kernels",
+        _reading("github request", "m.json", comment, GITHUB_EVENT_NAME="issue_comment", GITHUB_EVENT_PATH="m.json",
+        GITHUB_REPOSITORY="acme/kernels",
                  ASSAY_DEFAULT_GPU="L4"),
     )  # fmt: skip
 
@@ -111,7 +119,9 @@ def mutated(document: Any, chance: random.Random) -> Any:
 
 def _places(holder: Any) -> list[tuple[Any, Any]]:
     """Return every place of a document, as what holds it and the key or number there."""
-    keys: list[Any] = list(holder) if isinstance(holder, dict) else list(range(len(holder))) if isinstance(holder, list) else []
+    keys: list[Any] = (
+        list(holder) if isinstance(holder, dict) else list(range(len(holder))) if isinstance(holder, list) else []
+    )
     return [place for key in keys for place in ((holder, key), *_places(holder[key]))]
 
 

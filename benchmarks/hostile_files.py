@@ -1,4 +1,4 @@
-"""The folder in which hostile command lines are run: files of every kind that somebody may name by mistake, and good ones."""
+"""The folder in which hostile command lines are run: files of every kind that somebody may name, good and bad."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LONG = "n" * 300
 """Longer than a file name may be."""
 
 SOURCES = {
-    "ok.py": "def work(n=100):\n    return sum(range(n))\n\nnumber = 3\n\nclass Thing:\n    pass\n",
+    "ok.py": (
+        "def work(n=100):\n    return sum(range(n))\n\ndef other(n=200):\n    return sum(range(n))\n\n"
+        "number = 3\n\nclass Thing:\n    pass\n"
+    ),
     "syntax.py": "def work(:\n",
     "import_error.py": "import no_such_module_anywhere\ndef work(): pass\n",
     "raises.py": "raise ValueError('at import\\nin two lines')\n",

@@ -1,4 +1,4 @@
-"""Does a mistake on the command line always get a sentence and an honest exit code? Hostile command lines over all verbs.
+"""Does a mistake always get a sentence and an honest exit code? Hostile command lines over all verbs.
 
     python benchmarks/hostile_input.py run --seed 0 --count 1500     run so many; what one seed gave before is replaced
     python benchmarks/hostile_input.py verify                        compute the table again from what was kept
@@ -39,11 +39,24 @@ from tests.running import survivors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-RESULTS = Path(os.environ.get("HOSTILE_OUT", Path(__file__).parent / "results" / "hostile_input.json.xz"))
+RESULTS = Path(__file__).parent / "results" / "hostile_input.json.xz"
 EXIT_CODES = frozenset({0, 1, 2, 3, 4})
 LIMIT_S = 300.0
 """After so long a command line hangs; on a quiet machine none takes ten."""
-STAND_INS = ("ssh", "scp", "rsync", "sbatch", "squeue", "sinfo", "scontrol", "srun", "sacct", "scancel", "nvidia-smi", "ncu")
+STAND_INS = (
+    "ssh",
+    "scp",
+    "rsync",
+    "sbatch",
+    "squeue",
+    "sinfo",
+    "scontrol",
+    "srun",
+    "sacct",
+    "scancel",
+    "nvidia-smi",
+    "ncu",
+)
 MOST_STDERR = 600
 """Characters of stderr that are kept of each line, its end."""
 
@@ -117,8 +130,10 @@ class Scratch:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _run(self, arguments: Sequence[str], cwd: Path, home: Path, extra: dict[str, str], files: dict[str, str]) -> Outcome:
-        environment = {**self._environment, "ASSAY_HOME": str(home), "ASSAY_FUZZ": str(home), **extra}
+    def _run(
+        self, arguments: Sequence[str], cwd: Path, home: Path, extra: dict[str, str], files: dict[str, str]
+    ) -> Outcome:
+        environment = {**self._environment, "ASSAY_HOME": str(home), **extra}
         code: int | None = None
         out = err = ""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -153,7 +168,7 @@ def _in_folder(folder: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if Path(os.readlink(entry / "cwd")) == folder:
+                if (entry / "cwd").readlink() == folder:
                     found.append(int(entry.name))
     return found
 
@@ -167,7 +182,8 @@ def run_lines(lines: Sequence[Line], *, threads: int = 1, say: bool = False) -> 
         def one(numbered: tuple[int, Line]) -> Outcome:
             outcome = scratch.run(*numbered)
             if say and (problem := problem_of(outcome)):
-                print(f"{numbered[0]} {problem}: {outcome.arguments} {outcome.environment} {len(outcome.files)}: {outcome.stderr[-300:]}", flush=True)
+                where = f"{outcome.arguments} {outcome.environment} {sorted(outcome.files)}"
+                print(f"{numbered[0]} {problem}: {where}: {outcome.stderr[-300:]}", flush=True)
             return outcome
 
         outcomes = list(pool.map(one, enumerate(lines)))
@@ -189,7 +205,8 @@ def shut_in() -> str:
     for device in (b"/dev/null", b"/dev/full", b"/dev/zero"):
         if libc.mount(device, device, None, 0x1000, None) != 0:  # MS_BIND
             raise OSError(ctypes.get_errno(), "a device could not be kept in place", os.fsdecode(device))
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=False, capture_output=True) if shutil.which("ip") else None
+    if shutil.which("ip"):
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, capture_output=True)
     return "none"
 
 
@@ -211,7 +228,8 @@ def _kept() -> list[dict[str, object]]:
 
 def table(kept: Iterable[dict[str, object]]) -> str:
     """Return how many lines ended how, for each seed."""
-    rows = ["| seed | lines | verbs | exit 0 | 1 | 2 | 3 | 4 | defects (70) | hangs | other problems |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    heading = ("seed", "lines", "verbs", "exit 0", "1", "2", "3", "4", "defects (70)", "hangs", "other problems")
+    rows = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]
     for part in kept:
         outcomes = [Outcome(**outcome) for outcome in part["outcomes"]]
         codes = collections.Counter(outcome.exit_code for outcome in outcomes)
@@ -219,7 +237,9 @@ def table(kept: Iterable[dict[str, object]]) -> str:
         other = sum(problem not in {"hang", "exit 70"} for problem in problems)
         verbs = len({_verb(outcome.arguments) for outcome in outcomes})
         counts = " | ".join(str(codes[code]) for code in sorted(EXIT_CODES))
-        rows.append(f"| {part['seed']} | {len(outcomes)} | {verbs} | {counts} | {codes[70]} | {codes[None]} | {other} |")
+        rows.append(
+            f"| {part['seed']} | {len(outcomes)} | {verbs} | {counts} | {codes[70]} | {codes[None]} | {other} |"
+        )
     return "\n".join(rows)
 
 

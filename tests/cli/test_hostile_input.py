@@ -77,6 +77,7 @@ def _document(words: str) -> dict[str, str]:
     return {found.name: written(found.document, found.name)}
 
 
+NSA = "runtime:\n  fa2_min_len_win: 64\n  fa2_min_len_cmp: 16\n"
 SLOWER = {"m.json": json.dumps(OLDEST), "other.json": json.dumps({**OLDEST, "best_time_ms": 3.0})}
 WALKS = {
     **{name: Walk(bases[0]) for name, bases in BASES.items()},
@@ -84,10 +85,11 @@ WALKS = {
     "contention variance": Walk(("phased/latest",)),
     "energy compare": Walk(("m.json",), _document("energy compare")),
     "energy run": Walk(("openai_server.yaml", "--dry-run")),
-    "history plot": Walk(("softmax", "--output", "plot.html")),
-    "scaling analyse": Walk(("m.json",), _document("scaling analyse")),
-    "scaling analyze": Walk(("m.json",), _document("scaling analyse")),
-    "threshold apply": Walk(("m.json", "--config", "nsa.yaml"), {**_document("threshold apply"), "nsa.yaml": "x: 1\n"}),
+    "scaling analyse": Walk(("m.json", "--min-efficiency", "30%"), _document("scaling analyse")),
+    "scaling analyze": Walk(("m.json", "--min-efficiency", "30%"), _document("scaling analyse")),
+    "threshold apply": Walk(("m.json", "--config", "nsa.yaml"), {**_document("threshold apply"), "nsa.yaml": NSA}),
+    "threshold run": Walk(("--device", "cpu", "--dry-run")),
+    "time": Walk(("ok.py:work", "ok.py:other", "--device", "cpu", "--budget", "0.1")),
 }
 DOCUMENTED = {
     ("run", "--isolation"): ("none", "gpu", "cpu", "numa", "full"),
@@ -110,6 +112,16 @@ REFUSED: dict[tuple[str, str, str], tuple[int, str]] = {
     **{("contention matrix", "--aggressor", name): NEEDS_GPU for name in ("pcie", "sm", "hbm")},
     **{("contention run", "--aggressor", name): NEEDS_GPU for name in ("pcie", "sm", "hbm")},
     **{("run", "--on", host): NOT_RENTED for host in ("modal", "runpod", "lambda", "auto")},
+    **{("history plot", "--origin", name): (2, f"has no {name} numbers") for name in ("fake", "simulated")},
+    **{("history show", "--origin", name): (2, f"has no {name} numbers") for name in ("fake", "simulated")},
+    **{("time", "--method", name): (2, "is for a GPU") for name in ("graph", "queue", "trace")},
+    **{("time", "--by", name): (2, "is for a GPU") for name in ("busy", "span")},
+    **{(verb, "--device", name): (3, "GPU") for verb in ("time", "trace") for name in ("cuda", "cuda:1")},
+    **{("energy run", "--device", name): (2, "where the server is started") for name in ("cuda", "cpu")},
+    ("time", "--cache", "cold"): (2, "is for a GPU"),
+    ("trace", "--counters", "ncu"): (2, "this would be a trace of a CPU"),
+    ("threshold run", "--decide-on", "span"): (2, "--decide-on span is for GPUs"),
+    ("compare", "--unsure", "fail"): (1, "The gate cannot tell"),
     ("contention run", "--tuner", "triton"): (2, "--tuner triton tunes workloads @triton"),
     # until a workload @helion can be tuned on any machine, this is all that can be asked for
     ("contention run", "--tuner", "helion"): (2, "--tuner helion tunes workloads @helion"),
@@ -153,7 +165,9 @@ WITH_VALUES = [name for name in VERBS if lines_of(name)]
 
 
 @pytest.mark.parametrize("verb", WITH_VALUES)
-def test_every_documented_value_of_every_flag_is_taken_or_refused_for_a_good_reason(verb: str, scratch: Scratch) -> None:
+def test_every_documented_value_of_every_flag_is_taken_or_refused_for_a_good_reason(
+    verb: str, scratch: Scratch
+) -> None:
     walk = WALKS[verb]
     for number, (words, (code, why)) in enumerate(lines_of(verb)):
         base = () if verb == "list" else walk.arguments

@@ -79,11 +79,11 @@ def _read(ctx: click.Context, parameter: click.Parameter, value: JsonValue, wher
         raise BadInput(f"{where} takes one value, not a list.")
     try:
         read = parameter.process_value(ctx, words)
-        if isinstance(parameter.type, click.Path) and isinstance(read, Path):
-            check_path(read)
-        return read
     except (click.UsageError, BadInput) as error:
         raise BadInput(f"{where}: {error.format_message() if isinstance(error, click.UsageError) else error}") from None
+    if isinstance(parameter.type, click.Path) and isinstance(read, Path):
+        check_path(read)
+    return read
 
 
 def _planned(options: JsonValue, file: Path, experiment: Experiment[Any]) -> Value:

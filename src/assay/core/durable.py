@@ -333,11 +333,11 @@ def parse_yaml(text: str, name: str) -> JsonValue:
         content = _plain(YAML(typ="safe", pure=True).load(text))
         if "\\" in text:
             _refuse_unusable_text(content)
-        return content
     except YAMLError as error:
         raise BadInput(f"{name}{yaml_complaint(error, text)}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{name} is not usable YAML: {error}.") from error
+    return content
 
 
 def read_settings(path: Path) -> JsonValue:
@@ -384,7 +384,7 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb", buffering=0) as file:
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
             mode = os.fstat(descriptor).st_mode
             return file.read() if stat.S_ISREG(mode) else _read_stream(file, path, pipe=stat.S_ISFIFO(mode))
     except FileNotFoundError as error:

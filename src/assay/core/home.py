@@ -13,8 +13,8 @@ from assay.core.errors import MachineCannot
 def home() -> Path:
     """Return the folder named by ``ASSAY_HOME``, or ``assay`` in the user's data folder; made if missing, private.
 
-    What is kept there is trusted: leases are undone by calling what they name. So nobody else may write into it. Folders
-    above it may be anybody's: who puts another folder in its place, puts one that belongs to somebody else.
+    What is kept there is trusted: leases are undone by calling what they name. So nobody else may write into it.
+    Folders above it may be anybody's: whoever replaces it puts a folder there that belongs to somebody else.
 
     Raises:
         MachineCannot: The folder cannot be made or written, belongs to another user, or everybody may write into it.
@@ -42,7 +42,7 @@ def refuse_writable_by_others(folder: Path, advice: str) -> None:
         raise MachineCannot(f"{folder} belongs to another user, and what it holds is trusted; {advice}.")
     if info.st_mode & stat.S_IWOTH:
         raise MachineCannot(
-            f"Everybody may write into {folder}, and what it holds is trusted; `chmod o-w` it, or {advice}."
+            f"Everybody may write into {folder}, whose content is trusted; `chmod o-w` it or {advice}."
         )
 
 

@@ -198,7 +198,7 @@ def new_folder(parent: Path, experiment: str) -> Path:
 
 @contextmanager
 def _undone_on_failure(parent: Path) -> Iterator[None]:
-    """Remove the folders that were made for a run that could not be begun, where nobody else has used them meanwhile."""
+    """Remove the folders that were made for a run that could not be begun, unless somebody else uses them by then."""
     missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
     try:
         yield
