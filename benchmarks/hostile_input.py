@@ -26,7 +26,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -222,11 +222,12 @@ def run(seed: int, count: int, threads: int) -> None:
     print(table(kept))
 
 
-def _kept() -> list[dict[str, object]]:
-    return json.loads(lzma.decompress(RESULTS.read_bytes()))["seeds"]
+def _kept() -> list[dict[str, Any]]:
+    seeds: list[dict[str, Any]] = json.loads(lzma.decompress(RESULTS.read_bytes()))["seeds"]
+    return seeds
 
 
-def table(kept: Iterable[dict[str, object]]) -> str:
+def table(kept: Iterable[dict[str, Any]]) -> str:
     """Return how many lines ended how, for each seed."""
     heading = ("seed", "lines", "verbs", "exit 0", "1", "2", "3", "4", "defects (70)", "hangs", "other problems")
     rows = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]

@@ -41,9 +41,7 @@ def refuse_writable_by_others(folder: Path, advice: str) -> None:
     if info.st_uid != os.geteuid():
         raise MachineCannot(f"{folder} belongs to another user, and what it holds is trusted; {advice}.")
     if info.st_mode & stat.S_IWOTH:
-        raise MachineCannot(
-            f"Everybody may write into {folder}, whose content is trusted; `chmod o-w` it or {advice}."
-        )
+        raise MachineCannot(f"Everybody may write into {folder}, whose content is trusted; `chmod o-w` it or {advice}.")
 
 
 def _named() -> Path:
