@@ -70,8 +70,10 @@ def _keep(kept: Kept) -> None:
 def table(kept: Kept) -> str:
     """Return the published table."""
     lines = [
-        ("| command | takes, s | signals | stopped (4) | finished (0) | not yet started | wrong | nothing left | "
-        f"resumed | until it had ended, median (longest), s | within {LIMIT_S:g} s |"),
+        (
+            "| command | takes, s | signals | stopped (4) | finished (0) | not yet started | wrong | nothing left | "
+            f"resumed | until it had ended, median (longest), s | within {LIMIT_S:g} s |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in (*VERBS, "all"):

@@ -103,7 +103,7 @@ class _Forks:
                 raise subprocess.TimeoutExpired(arguments, timeout_s) from None
             for stream in (out, err):
                 stream.seek(0)
-            return Ended(int(answer or b"-9"), out.read().decode(), err.read().decode())
+            return Ended(int(answer or b"-9"), out.read().decode(errors="replace"), err.read().decode(errors="replace"))
 
     def close(self) -> None:
         self._ours.close()

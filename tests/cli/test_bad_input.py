@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assay.cli.defect import report
 from assay.cli.main import main
 
 if TYPE_CHECKING:
@@ -54,6 +56,20 @@ CASES = [
     (["run", "no_such_module:work"], 2, "no module 'no_such_module'"),
     (["run", "softmax", "--options", "gone.yaml"], 2, "gone.yaml"),
     (["run", "softmax", "--no-such-flag"], 2, "No such option"),
+    (["threshold", "run", "--device", "cpu", "--sizes", "abc"], 2, "--sizes takes whole numbers"),
+    (["threshold", "run", "--device", "cpu", "--sizes", "٣"], 2, "--sizes takes whole numbers"),
+    (["threshold", "run", "--device", "cpu", "--sizes", "0"], 2, "--sizes takes whole numbers"),
+    (["run", "softmax", "--output-dir", "n" * 300], 2, "its name is too long"),
+    (["run", f"{'n' * 300}.py:work"], 2, "name too long"),
+    (["compare", "n" * 300, "n" * 300], 2, "name is too long"),
+    (["run", "softmax", "--options", "n" * 300], 2, "its name is too long"),
+    (["run", "\udcff.py:work"], 2, "Argument 2 ('\\udcff.py:work') is not UTF-8 text"),
+    (["history", "list", "--since", "99999999999d"], 2, "before the first year"),
+    (["history", "list", "--since", "0000-00-00"], 2, "--since 0000-00-00 is not a time"),
+    (["run", "softmax", "--on", "slurm:a\nb"], 2, "control character '\\n'"),
+    (["run", "softmax", "--on", "slurm", "--account", "a\nb"], 2, "control character '\\n'"),
+    (["run", "softmax", "--on", "slurm", "--sbatch-arg=--qos=a\rb"], 2, "control character '\\r'"),
+    (["run", "softmax", "--on", "slurm", "--remote-python", "a\x1bb"], 2, "control character '\\x1b'"),
     (["report", "nowhere"], 2, "nowhere is not there; no run yet?"),
     (["resume", "nowhere"], 2, "nowhere is not there; no run yet?"),
 ]
@@ -91,6 +107,9 @@ def test_bad_input_gets_one_line_and_its_exit_code(
         ("duration: [1, 2]", "takes one value"),
         ("duration: soon", "'soon' is not a duration"),
         ("repeat: -1", "repeat"),
+        ('workloads: ["a\\0b"]', "a NUL character"),
+        ('output-dir: "\\ud800"', "half of a surrogate pair"),
+        (f"output-dir: {'n' * 300}", "its name is too long"),
     ],
 )
 def test_a_file_of_options_that_makes_no_sense_is_bad_input(
@@ -134,6 +153,59 @@ def test_a_full_disk_ends_the_run_with_what_was_measured_kept(assay: Assay, tmp_
         assert [p.name for p in folder.rglob("*") if "tmp" in p.name] == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("size", ["4k", "8k,nr_inodes=4"])
+def test_a_disk_that_is_full_before_the_plan_is_kept_has_nothing_of_the_run(
+    assay: Assay, tmp_path: Path, size: str
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs privileges")
+    try:
+        ran = assay("run", "bad.py:fine", "--device", "cpu:0", "--duration", "0.3", "--output-dir", disk / "runs")
+        assert (ran.code, list(disk.iterdir())) == (3, []), ran.err
+        assert ran.err.startswith("assay: The disk is full")
+        assert len(ran.err.strip().splitlines()) == 1
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_defect_whose_traceback_cannot_be_kept_is_still_called_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by our own hand")
+
+    monkeypatch.setattr("assay.machine.detect.detect", broken)
+    monkeypatch.setattr("assay.cli.defect._place", lambda: tmp_path / "gone")
+    assert main(["run", "softmax"]) == 70
+    assert "could not be kept" in capsys.readouterr().err
+    monkeypatch.setattr("assay.cli.defect._place", lambda: tmp_path)
+    assert "Please report it with" in report(ValueError("half a character: \udcff"))
+    (kept,) = tmp_path.iterdir()
+    assert "half a character: \\udcff" in kept.read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (MemoryError(), 3, "not enough memory"),
+        (OSError(errno.EROFS, "read-only", "/some/where"), 3, "/some/where is not writable"),
+        (OSError(errno.ENAMETOOLONG, "long", "/some/where"), 2, "/some/where could not be used: its name is too long"),
+    ],
+)
+def test_what_the_machine_has_not_is_no_defect(
+    error: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("assay.machine.detect.detect", fails)
+    assert main(["run", "softmax"]) == code
+    assert words in capsys.readouterr().err
 
 
 def test_a_defect_of_ours_is_kept_and_called_one(

@@ -454,3 +454,84 @@ def test_lines_that_are_not_text_are_bad_input_with_their_place(tmp_path: Path) 
     path.write_bytes(b"one\ntw\xff\n")
     with pytest.raises(BadInput, match="a, line 2, column 3: not UTF-8 text"):
         durable.read_lines(path)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the other end of a pipe."""
+    monkeypatch.setattr(durable, "PIPE_PATIENCE_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pipe_that_nobody_writes_to_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (durable.read_json, durable.read_yaml, durable.read_text, durable.read_bytes):
+        with pytest.raises(BadInput, match=r"pipe is a pipe that nobody writes to\.$"):
+            read(tmp_path / "pipe")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pipe_is_read_to_its_end_however_slowly_it_is_written(tmp_path: Path, start_python: StartPython) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    program = (
+        "import sys, time\nfile = open(sys.argv[1], 'w')\nprint('open', flush=True)\n"
+        "for part in ('a: ', '1\\n'):\n    time.sleep(0.3)\n    file.write(part)\n    file.flush()\n"
+    )
+    writer = start_python(program, tmp_path / "pipe")
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "open\n"
+    assert durable.read_yaml(tmp_path / "pipe") == {"a": 1}
+    os.close(reader)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pipe_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match=r"pipe is a pipe or socket that nobody reads"):
+        durable.replace_atomically(tmp_path / "pipe", b"content")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    durable.replace_atomically(tmp_path / "pipe", b"content")
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+
+
+def test_a_device_that_never_ends_is_refused_and_an_empty_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "MOST_STREAM_BYTES", 1 << 20)
+    with pytest.raises(BadInput, match=r"/dev/zero gives more than 1 MiB"):
+        durable.read_bytes(Path("/dev/zero"))
+    assert durable.read_bytes(Path(os.devnull)) == b""
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@pytest.mark.parametrize(
+    ("escaped", "words"), [("\\u0000", "a NUL character"), ("\\ud800", "half of a surrogate pair")]
+)
+def test_text_that_no_name_can_have_is_refused(tmp_path: Path, suffix: str, escaped: str, words: str) -> None:
+    file = tmp_path / f"settings.{suffix}"
+    file.write_text(f'{{"a": ["{escaped}"]}}')
+    with pytest.raises(BadInput, match=f"^{file} .*{words}"):
+        durable.read_settings(file)
+    file.write_text('{"a": ["\\\\u0000 \\\\ud800 \\ud83d\\ude00"]}')
+    if suffix == "json":
+        assert durable.read_settings(file) == {"a": ["\\u0000 \\ud800 \U0001f600"]}
+
+
+def test_a_path_that_no_file_can_have_is_refused_before_it_is_used(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for path, words in (
+        (tmp_path / ("n" * 300), "its name is too long"),
+        (tmp_path / "loop" / "x", "lead in a circle"),
+        (tmp_path / "a\0b", "not a usable file name"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            durable.check_path(path)
+    durable.check_path(tmp_path / "missing" / "file")
+    durable.check_path(tmp_path)
+
+
+def test_what_the_machine_says_of_a_path_is_no_defect_wherever_it_appears() -> None:
+    assert isinstance(durable.in_words(OSError(errno.ENAMETOOLONG, "x", "name")), BadInput)
+    assert isinstance(durable.in_words(OSError(errno.EROFS, "x", "name")), MachineCannot)
+    assert durable.in_words(OSError(errno.ENOENT, "x", "name")) is None
+    assert durable.in_words(OSError(errno.EROFS, "x")) is None

@@ -84,6 +84,66 @@ def test_a_file_in_the_place_of_the_home_is_bad_input(tmp_path: Path, monkeypatc
             home()
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_home_that_everybody_may_write_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    folder.chmod(mode)
+    monkeypatch.setenv("ASSAY_HOME", str(folder))
+    with pytest.raises(MachineCannot, match=rf"^Everybody may write into {folder}.*set ASSAY_HOME") as caught:
+        home()
+    assert "\n" not in str(caught.value)
+    folder.chmod(0o770)
+    assert home() == folder
+
+
+def test_a_home_in_a_folder_of_everybodys_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for mode in (0o1777, 0o777):
+        tmp_path.chmod(mode)
+        monkeypatch.setenv("ASSAY_HOME", str(tmp_path / f"home-{mode:o}"))
+        assert home().stat().st_mode & 0o777 == 0o700
+    tmp_path.chmod(0o700)
+
+
+def test_the_home_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("ASSAY_HOME", str(folder))
+    somebody = os.geteuid() + 1
+    if os.geteuid() == 0:
+        os.chown(folder, somebody, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    with pytest.raises(MachineCannot, match=rf"^{folder} belongs to another user.*set ASSAY_HOME"):
+        home()
+
+
+def test_an_ordinary_user_does_not_use_a_home_of_roots(tmp_path: Path) -> None:
+    """The same as an ordinary user, in a process that root has given up being root in."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = tmp_path / "home"
+    folder.mkdir()
+    for parent in (folder, *folder.parents):
+        if parent.stat().st_mode & 0o005 != 0o005:
+            parent.chmod(0o755)
+    folder.chmod(0o777)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setresuid(65534, 65534, 65534)
+            os.environ["ASSAY_HOME"] = str(folder)
+            home()
+        except MachineCannot as error:
+            code = 0 if "belongs to another user" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_HOME", "~nobody-of-this-name/assay")
     with pytest.raises(MachineCannot, match="set ASSAY_HOME"):

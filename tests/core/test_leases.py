@@ -55,6 +55,16 @@ def test_a_lease_is_on_disk_before_anything_is_done(assay_home: Path) -> None:
     assert written["created_at"].endswith("Z")
 
 
+def test_leases_that_everybody_may_add_to_are_not_undone(assay_home: Path, tmp_path: Path) -> None:
+    lease = _take(tmp_path / "folder", owner=DEAD)
+    lease.path.parent.chmod(0o777)
+    with pytest.raises(MachineCannot, match="Everybody may write into"):
+        leases.reap()
+    assert (tmp_path / "folder").is_dir()
+    (assay_home / "leases").chmod(0o700)
+    assert [reaped.outcome for reaped in leases.reap()] == ["released"]
+
+
 def test_a_full_disk_takes_no_lease(assay_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
@@ -20,6 +22,7 @@ from assay.store.plan import Plan
 from assay.store.runs import RunFolder, run_paths
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MACHINE = detect()
@@ -35,6 +38,58 @@ def record(attempt: int = 1, **changes: object) -> Record:
     window = Window(host="h", boot_id="b", start_ns=0, end_ns=1, started_at="now")
     fields = {"trial": TRIAL.id, "block": "b", "attempt": attempt, "window": window, "status": "ok", **changes}
     return Record.model_validate(fields)
+
+
+class FullAtStep:
+    """A disk that is full at one step: the so-many-th call that makes or writes something fails, all others do not."""
+
+    CALLS = ("open", "write", "mkdir", "symlink", "fsync", "replace")
+
+    def __init__(self, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.step, self.calls = step, 0
+        for name in self.CALLS:
+            monkeypatch.setattr(os, name, self._failing(getattr(os, name)))
+
+    def _failing(self, call: Callable[..., object]) -> Callable[..., object]:
+        def counted(*args: Any, **kwargs: Any) -> object:
+            self.calls += 1
+            if self.calls == self.step:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return call(*args, **kwargs)
+
+        return counted
+
+
+def create_on_full_disk(parent: Path, step: int) -> tuple[MachineCannot | None, int]:
+    """Begin a run on a disk that is full at a step; return what was said, and how many steps there were."""
+    with pytest.MonkeyPatch.context() as patch:
+        disk = FullAtStep(step, patch)
+        try:
+            RunFolder.create(parent, PLAN, MACHINE)
+        except MachineCannot as error:
+            return error, disk.calls
+        return None, disk.calls
+
+
+def test_a_disk_that_is_full_while_a_run_is_begun_keeps_nothing_of_it(tmp_path: Path) -> None:
+    for step in range(1, 100):
+        error, steps = create_on_full_disk(tmp_path / "a" / "runs", step)
+        if error is None:
+            break
+        assert "disk is full" in str(error)
+        assert list(tmp_path.iterdir()) == [], f"at step {step}"
+    assert steps == step - 1 > 10
+    assert (tmp_path / "a" / "runs" / "latest" / "plan.json").is_file()
+
+
+def test_a_run_that_cannot_be_begun_leaves_the_runs_that_are_there(tmp_path: Path) -> None:
+    there = RunFolder.create(tmp_path, PLAN, MACHINE).path
+    before = sorted(tmp_path.iterdir())
+    for step in range(2, 14):
+        error, _ = create_on_full_disk(tmp_path, step)
+        assert "disk is full" in str(error)
+        assert sorted(tmp_path.iterdir()) == before
+        assert (tmp_path / "latest").resolve() == there
 
 
 def test_a_new_folder_reads_back_and_latest_points_to_it(tmp_path: Path) -> None:

@@ -24,9 +24,13 @@ def report(error: BaseException) -> str:
             "".join(traceback.format_exception(error)),
         )
     )
+    what = f"This is a defect of Assay ({type(error).__name__}: {error})."
     path = _place() / f"defect-{secrets.token_hex(4)}.txt"
-    path.write_text(text, encoding="utf-8")
-    return f"This is a defect of Assay ({type(error).__name__}: {error}). Please report it with {path}."
+    try:
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as problem:
+        return f"{what} Please report it; its traceback could not be kept ({problem})."
+    return f"{what} Please report it with {path}."
 
 
 def _place() -> Path:

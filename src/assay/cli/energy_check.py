@@ -83,7 +83,10 @@ def check(
             "exit_code": code,
         }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
-        return code
-    before = "" if output is not None else f"assay energy check -o {NAME}\n"
-    print_page(check_page(machine, found, yaml, f"{before}{line}", only_metered(said)), show.console(stderr=False))
+    else:
+        before = "" if output is not None else f"assay energy check -o {NAME}\n"
+        print_page(check_page(machine, found, yaml, f"{before}{line}", only_metered(said)), show.console(stderr=False))
+    if code:
+        why = f"Only {len(usable)} of {len(found)} GPUs can be used" if found else "No GPU can be used here"
+        click.echo(f"assay: {why}.", err=True)
     return code

@@ -34,14 +34,16 @@ class Since(_Float):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds."""
         text = str(value).strip().lower()
-        if back := _BACK.fullmatch(text):
-            return (datetime.now(UTC) - timedelta(hours=float(back[1]) * _HOURS[back[2]])).timestamp()
+        name = param.opts[0] if param is not None else "--since"
         try:
+            if back := _BACK.fullmatch(text):
+                return (datetime.now(UTC) - timedelta(hours=float(back[1]) * _HOURS[back[2]])).timestamp()
             moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.astimezone()).timestamp()
+        except OverflowError:
+            raise BadInput(f"{name} {value} is before the first year or after the last that a date can have.") from None
         except ValueError:
-            name = param.opts[0] if param is not None else "--since"
             raise BadInput(f"{name} {value} is not a time; write 2026-11-01, or 12h, 30d, 8w, 6m, 1y ago.") from None
-        return (moment if moment.tzinfo else moment.astimezone()).timestamp()
 
 
 def filtered(*, origin: str) -> Callable[[FunctionT], FunctionT]:

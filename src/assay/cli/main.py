@@ -68,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carried_out(arguments: Sequence[str] | None) -> int:
     code: object = EXIT_DONE
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "assay", standalone_mode=False)
+        _refuse_undecodable(words)
+        code = cli.main(words, "assay", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,6 +93,15 @@ def _carried_out(arguments: Sequence[str] | None) -> int:
 def _say(sentence: str) -> None:
     with contextlib.suppress(OSError):  # the terminal was closed
         click.echo(sentence, err=True)
+
+
+def _refuse_undecodable(words: Sequence[str]) -> None:
+    """Refuse bytes that are no text: what is asked for is kept as UTF-8, in plans and records and in the history."""
+    for number, word in enumerate(words, 1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"Argument {number} ({word!r}) is not UTF-8 text; rename what it names.") from None
 
 
 def _let_go_of_a_closed_terminal() -> None:
@@ -117,8 +128,19 @@ def _told(error: BaseException) -> tuple[str, int]:
         sentence, code = "Stopped.", EXIT_STOPPED
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         sentence, code = "The disk is full: the output could not be written.", MachineCannot.exit_code
+    elif isinstance(error, MemoryError):
+        sentence, code = "There is not enough memory for this.", MachineCannot.exit_code
+    elif isinstance(error, OSError) and (friendly := _in_words(error)) is not None:
+        sentence, code = str(friendly), friendly.exit_code
     else:
         from assay.cli.defect import report
 
         sentence, code = report(error), EXIT_DEFECT
     return f"assay: {sentence}", code
+
+
+def _in_words(error: OSError) -> AssayError | None:
+    """Return what to say where the machine, or a path that somebody gave, is the cause; null: it may be a defect."""
+    from assay.core.durable import in_words
+
+    return in_words(error)

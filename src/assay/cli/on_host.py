@@ -15,6 +15,7 @@ import click
 
 from assay.cli.ordering import Dollars, TimeLimit, order_of
 from assay.core.errors import EXIT_STOPPED, AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
+from assay.core.text import control_character
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,22 @@ LOCAL = "local"
 
 
 class HostOption(click.Option):
-    """An option about machines elsewhere; it is said on the command line and nowhere else."""
+    """An option about machines elsewhere; it is said on the command line and nowhere else.
+
+    What it says stands in scripts and commands there, so it is one line of printable text.
+    """
+
+    def process_value(self, ctx: click.Context, value: object) -> object:
+        """Return the value.
+
+        Raises:
+            BadInput: It holds a control character, such as a line break.
+        """
+        read: object = super().process_value(ctx, value)
+        for text in read if isinstance(read, tuple) else (read,):
+            if isinstance(text, str) and (character := control_character(text)) is not None:
+                raise BadInput(f"{self.opts[0]} {text!r} holds the control character {character!r}.")
+        return read
 
 
 OPTIONS = {

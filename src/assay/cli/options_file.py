@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from click.core import ParameterSource
 from pydantic import ValidationError
 
 from assay.cli.on_host import HostOption
-from assay.core.durable import read_json, read_yaml
+from assay.core.durable import check_path, read_settings
 from assay.core.errors import BadInput, nearest
 from assay.core.values import first_problem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import click
     from pydantic import JsonValue
 
@@ -31,7 +30,7 @@ BESIDE_A_PLAN = AFTERWARDS | {
 
 def merged(ctx: click.Context, given: dict[str, Any], file: Path, experiment: Experiment[Any]) -> dict[str, Any]:
     """Return the options with those of a file filled in; what was said on the command line wins."""
-    content = read_json(file) if file.suffix == ".json" else read_yaml(file)
+    content = read_settings(file)
     if not isinstance(content, dict):
         raise BadInput(f"{file} holds no options: it must map option names to values.")
     if "experiment" in content and "options" in content:
@@ -79,9 +78,12 @@ def _read(ctx: click.Context, parameter: click.Parameter, value: JsonValue, wher
     if not several and not isinstance(words, str):
         raise BadInput(f"{where} takes one value, not a list.")
     try:
-        return parameter.process_value(ctx, words)
+        read = parameter.process_value(ctx, words)
     except (click.UsageError, BadInput) as error:
         raise BadInput(f"{where}: {error.format_message() if isinstance(error, click.UsageError) else error}") from None
+    if isinstance(parameter.type, click.Path) and isinstance(read, Path):
+        check_path(read)
+    return read
 
 
 def _planned(options: JsonValue, file: Path, experiment: Experiment[Any]) -> Value:

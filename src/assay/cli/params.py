@@ -123,7 +123,11 @@ class Verb(click.Command):
             ctx.meta[BEHIND_DASHES] = tuple(args[cut + 1 :])
             args = args[:cut]
         self._refuse_options_as_values(ctx, args)
-        return super().parse_args(ctx, self._joined(args))
+        rest = super().parse_args(ctx, self._joined(args))
+        for param in self.params:
+            if isinstance(param.type, click.Path):
+                _check_paths(ctx.params.get(str(param.name)))
+        return rest
 
     def _refuse_options_as_values(self, ctx: click.Context, args: list[str]) -> None:
         """Say so where an option that needs a value is followed by another option, which would be taken for it."""
@@ -152,6 +156,17 @@ class Verb(click.Command):
                 joined.append(word)
                 taking, fresh = (taking, False) if fresh else (None, False)
         return joined
+
+
+def _check_paths(value: object) -> None:
+    """Refuse paths that no file can have, such as a name that is too long."""
+    from pathlib import Path
+
+    from assay.core.durable import check_path
+
+    for path in value if isinstance(value, tuple) else (value,):
+        if isinstance(path, str | Path):
+            check_path(Path(path))
 
 
 def as_given(ctx: click.Context) -> tuple[str, ...]:

@@ -36,8 +36,12 @@ def command(as_json: bool) -> int:
         click.echo("Nothing was left behind.")
     outcomes = {each.outcome for each in reaped} | {each.outcome for each in machines if each.asked}
     if outcomes & {"failed", "broken"}:
+        click.echo("assay: Not everything could be undone; `assay reap` tries again.", err=True)
         return 4
-    return 0 if all(each.asked for each in machines) else 3
+    if not all(machine.asked for machine in machines):
+        click.echo("assay: Not every account could be asked what is still rented.", err=True)
+        return 3
+    return 0
 
 
 command.warns_of_leftovers = False

@@ -53,6 +53,8 @@ def command(**given: Any) -> int:
         click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         shown(found, machine)
+    if not found.passed:
+        click.echo("assay: Not every check passed.", err=True)
     return 0 if found.passed else 1
 
 

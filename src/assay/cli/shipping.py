@@ -212,10 +212,10 @@ def _within(folder: Path) -> Iterator[Path]:
 
 def _texts(path: Path) -> Iterator[str]:
     """Yield every text in a file of data; a file that cannot be read is the verb's own business, there."""
-    from assay.core.durable import read_json, read_yaml
+    from assay.core.durable import read_settings
 
     try:
-        content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+        content = read_settings(path)
     except BadInput:
         return
     stack: list[JsonValue] = [content]

@@ -53,7 +53,7 @@ def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
     kind = kind_of(device)
     path: Path = given["thresholds"] or DEFAULT
     margin = None if given["safety_margin"] is None else margin_of(given["safety_margin"])
-    sizes = [int(word) for word in given["sizes"]]
+    sizes = [_size(word) for word in given["sizes"]]
     if kind == "cpu" and given["decide_on"] == "span":
         raise BadInput("--decide-on span is for GPUs; on a CPU a call returns when its work is done: decide on call.")
     if kind == "cpu" and given["cache"] == "cold":
@@ -80,3 +80,10 @@ def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
         )
     except ValidationError as error:
         raise BadInput(f"{first_problem(error)}.") from None
+
+
+def _size(word: str) -> int:
+    """Return a size of the grid."""
+    if not (word.isascii() and word.isdecimal() and len(word) <= 18 and int(word) > 0):
+        raise BadInput(f"--sizes takes whole numbers of at least 1, such as 1024,4096; {word!r} is none.")
+    return int(word)

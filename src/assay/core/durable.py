@@ -12,7 +12,10 @@ import fcntl
 import json
 import os
 import secrets
+import select
 import stat
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput, MachineCannot
@@ -20,12 +23,17 @@ from assay.core.yaml_aliases import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from io import FileIO
 
     from pydantic import JsonValue
     from ruamel.yaml.error import YAMLError
 
 _CHUNK_BYTES = 4096
+_LOOK_S = 0.05
+PIPE_PATIENCE_S = 10.0
+"""How long a named pipe is waited for whose other end nobody has opened."""
+MOST_STREAM_BYTES = 64 * 1024 * 1024
+"""What is read at most of what has no size, as a pipe or a device: ``/dev/zero`` never ends."""
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _CANNOT = {
     errno.ENOSPC: "The disk is full: {path} could not be written; free some space or choose another folder.",
@@ -46,6 +54,9 @@ _WRONG = {
     errno.ELOOP: "{path} could not be used: its symbolic links lead in a circle.",
     errno.EINVAL: "{path} is not a usable file name.",
 }
+_HALF_PAIR = "it holds half of a surrogate pair, which is no character"
+_NEVER_OURS = {*_CANNOT, errno.ENAMETOOLONG, errno.ELOOP}
+"""Errors that come from the machine, or from a path that somebody gave, wherever they appear."""
 
 
 @contextlib.contextmanager
@@ -63,6 +74,28 @@ def friendly_os_errors(path: Path) -> Iterator[None]:
         if friendly is None:
             raise
         raise friendly from error
+
+
+def in_words(error: OSError) -> AssayError | None:
+    """Return what to say of an error that nobody expected; null where it may be a defect of ours."""
+    if error.errno not in _NEVER_OURS or not isinstance(error.filename, str):
+        return None
+    return _in_words(error, Path(error.filename))
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that no file can have, before anything is done with it.
+
+    Raises:
+        BadInput: A name in it is too long, its symbolic links lead in a circle, or it holds a NUL character.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno in {errno.ENAMETOOLONG, errno.ELOOP}:
+            raise BadInput(_WRONG[error.errno].format(path=path)) from None
+    except ValueError:
+        raise BadInput(f"{str(path)!r} is not a usable file name.") from None
 
 
 def _in_words(error: OSError, path: Path) -> AssayError | None:
@@ -199,12 +232,27 @@ def replace_by_parts(
 
 def _write_through(path: Path, parts: Iterable[bytes]) -> None:
     with friendly_os_errors(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = _open_to_write_through(path)
         try:
+            os.set_blocking(descriptor, True)
             for part in parts:
                 _write(descriptor, part)
         finally:
             os.close(descriptor)
+
+
+def _open_to_write_through(path: Path) -> int:
+    """Open what is no plain file; a pipe is waited for until somebody reads it, but not for ever."""
+    until = time.monotonic() + PIPE_PATIENCE_S
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        if time.monotonic() >= until:
+            raise BadInput(f"{path} is a pipe or socket that nobody reads; start its reader first.")
+        time.sleep(_LOOK_S)
 
 
 def _make_like(descriptor: int, like: os.stat_result) -> None:
@@ -236,7 +284,7 @@ def read_lines(path: Path) -> list[str]:
     """Return the complete lines without their newlines; a truncated last line is left out, a missing file is empty."""
     if not os.path.lexists(path):
         return []
-    data = _read_bytes(path)
+    data = read_bytes(path)
     return _decode(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
 
 
@@ -246,11 +294,15 @@ def read_json(path: Path) -> JsonValue:
     Raises:
         BadInput: It cannot be read or is not JSON; the sentence names the file, the line and the column.
     """
-    text = _decode(_read_bytes(path), path)
+    text = _decode(read_bytes(path), path)
     try:
         content: JsonValue = json.loads(text)
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no character
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from error
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{path} is not usable JSON: {_HALF_PAIR}.") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not usable JSON: {error}.") from error
     return content
@@ -263,7 +315,7 @@ def read_yaml(path: Path) -> JsonValue:
         BadInput: It cannot be read or is not YAML, or a key comes twice; the sentence names the file, the line and
             the column.
     """
-    return parse_yaml(_decode(_read_bytes(path), path), str(path))
+    return parse_yaml(_decode(read_bytes(path), path), str(path))
 
 
 def parse_yaml(text: str, name: str) -> JsonValue:
@@ -278,11 +330,41 @@ def parse_yaml(text: str, name: str) -> JsonValue:
     try:
         if (complaint := too_many(text)) is not None:
             raise complaint
-        return _plain(YAML(typ="safe", pure=True).load(text))
+        content = _plain(YAML(typ="safe", pure=True).load(text))
+        if "\\" in text:
+            _refuse_unusable_text(content)
     except YAMLError as error:
         raise BadInput(f"{name}{yaml_complaint(error, text)}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{name} is not usable YAML: {error}.") from error
+    return content
+
+
+def read_settings(path: Path) -> JsonValue:
+    """Return the content of a file that somebody wrote to say what is wanted: JSON by its suffix, else YAML.
+
+    Raises:
+        BadInput: As `read_json` and `read_yaml` do, or a text in it holds a NUL character, which no name can.
+    """
+    if path.suffix != ".json":
+        return read_yaml(path)
+    content = read_json(path)
+    try:
+        _refuse_unusable_text(content)
+    except ValueError as error:
+        raise BadInput(f"{path} is not usable JSON: {error}.") from error
+    return content
+
+
+def _refuse_unusable_text(content: JsonValue) -> None:
+    """Raise a ValueError where a text holds what no name, path or command can: a NUL, or half of a surrogate pair."""
+    written = json.dumps(content, ensure_ascii=False)
+    if "\\u0000" in written.replace("\\\\", ""):
+        raise ValueError("it holds a NUL character")
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        raise ValueError(_HALF_PAIR) from None
 
 
 def read_text(path: Path) -> str:
@@ -291,12 +373,20 @@ def read_text(path: Path) -> str:
     Raises:
         BadInput: It cannot be read or is not UTF-8; the sentence names the file, and the line and the column.
     """
-    return _decode(_read_bytes(path), path, "utf-8")
+    return _decode(read_bytes(path), path, "utf-8")
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds, or all that comes out of a pipe or device.
+
+    Raises:
+        BadInput: It cannot be read, or it is a pipe that nobody writes to; the sentence names the file.
+    """
     try:
-        return path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            mode = os.fstat(descriptor).st_mode
+            return file.read() if stat.S_ISREG(mode) else _read_stream(file, path, pipe=stat.S_ISFIFO(mode))
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist.") from error
     except IsADirectoryError as error:
@@ -304,6 +394,25 @@ def _read_bytes(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"{path} cannot be read: {why}.") from error
+
+
+def _read_stream(file: FileIO, path: Path, *, pipe: bool) -> bytes:
+    """Read what has no size to its end; a pipe that nobody has opened to write to is waited for, but not for ever."""
+    until = time.monotonic() + PIPE_PATIENCE_S
+    data = bytearray()
+    while len(data) <= MOST_STREAM_BYTES:
+        part = file.read(1 << 16)
+        if part is None:  # somebody is there who has not written yet
+            select.select([file], [], [])
+        elif part:
+            data += part
+        elif data or not pipe:
+            return bytes(data)
+        elif time.monotonic() >= until:
+            raise BadInput(f"{path} is a pipe that nobody writes to.")
+        else:
+            time.sleep(_LOOK_S)
+    raise BadInput(f"{path} gives more than {MOST_STREAM_BYTES >> 20} MiB; a plain file is needed.")
 
 
 def _decode(data: bytes, path: Path, encoding: str = "utf-8-sig") -> str:

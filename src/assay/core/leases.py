@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
 from assay.core import durable, processes
 from assay.core.errors import BadInput, MachineCannot
-from assay.core.home import home
+from assay.core.home import home, refuse_writable_by_others
 from assay.core.processes import Identity
 from assay.core.stopping import stops_deferred
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
@@ -230,6 +230,7 @@ def _folder() -> Path:
     folder = home() / "leases"
     with durable.friendly_os_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
+    refuse_writable_by_others(folder, "remove it")
     return folder
 
 

@@ -45,6 +45,8 @@ class Lines:
         from ruamel.yaml import YAML
         from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+        if not self.path.is_file():  # a pipe gives its content only once
+            return 1
         if self._root is None:
             self._root = YAML(typ="rt", pure=True).load(self.path.read_text(encoding="utf-8-sig"))
         node, line = self._root, 0

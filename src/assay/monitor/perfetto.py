@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from assay.core.durable import friendly_os_errors
+from assay.core.durable import friendly_os_errors, replace_by_parts
 from assay.monitor.lines import GpuMeterSample, GpuSample, Header, HostSample, Mark
 from assay.monitor.quantities import meaning, numbers, source_of
 
@@ -43,12 +43,15 @@ def write_events(events: Iterable[Event], path: Path) -> None:
         MachineCannot: The file cannot be written.
         BadInput: The path makes no sense.
     """
-    with friendly_os_errors(path), path.open("w", encoding="utf-8") as file:
-        between = '{"displayTimeUnit":"ms","traceEvents":[\n'
-        for event in events:
-            file.write(between + json.dumps(event, separators=(",", ":")))
-            between = ",\n"
-        file.write("\n]}\n")
+    replace_by_parts(path, _encoded(events))
+
+
+def _encoded(events: Iterable[Event]) -> Iterator[bytes]:
+    between = '{"displayTimeUnit":"ms","traceEvents":[\n'
+    for event in events:
+        yield (between + json.dumps(event, separators=(",", ":"))).encode()
+        between = ",\n"
+    yield b"\n]}\n"
 
 
 def check_writable(path: Path) -> None:
@@ -58,8 +61,9 @@ def check_writable(path: Path) -> None:
         MachineCannot: It cannot.
         BadInput: The path makes no sense.
     """
-    with friendly_os_errors(path), path.open("ab"):
-        pass
+    with friendly_os_errors(path):
+        if not path.exists() or path.is_file() or path.is_dir():
+            path.open("ab").close()
 
 
 def events_of(lines: Iterable[Line], *, zero_ns: int = 0, first: int = 0) -> Iterator[Event]:

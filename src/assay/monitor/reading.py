@@ -82,6 +82,8 @@ def _no_recording(path: Path) -> BadInput:
 
 def _opened(path: Path) -> BinaryIO:
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise BadInput(f"{path} is no plain file, as a recording is.")
         return path.open("rb")
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist.") from None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import stat
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -108,6 +109,8 @@ class FileSink:
         with ExitStack() as held, friendly_os_errors(path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             held.callback(os.close, self._descriptor)
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                raise BadInput(f"{path} is no plain file, and a recording needs one.")
             self._take_over(mine=held.enter_context(locked(self._descriptor, wait=False)))
             self._held = held.pop_all()
 

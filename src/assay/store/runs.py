@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import secrets
-from contextlib import contextmanager
+import shutil
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -64,14 +66,15 @@ class RunFolder:
     @classmethod
     def create(cls, parent: Path, plan: Plan, machine: Machine) -> RunFolder:
         """Make a new folder of its own under ``parent``, and point ``latest`` there to it."""
-        with stops_deferred(), friendly_os_errors(parent):
+        with stops_deferred(), friendly_os_errors(parent), _undone_on_failure(parent):
             parent.mkdir(parents=True, exist_ok=True)
             path = new_folder(parent, plan.experiment)
-            (path / "samples").mkdir()
-            (path / "logs").mkdir()
-            _write(path / "machine.json", machine)
-            _write(path / "plan.json", plan)
-            point_latest(parent, path.name)
+            with _removed_on_failure(path):
+                (path / "samples").mkdir()
+                (path / "logs").mkdir()
+                _write(path / "machine.json", machine)
+                _write(path / "plan.json", plan)
+                point_latest(parent, path.name)
         return cls(path, plan, machine)
 
     @classmethod
@@ -194,14 +197,41 @@ def new_folder(parent: Path, experiment: str) -> Path:
         return path
 
 
+@contextmanager
+def _undone_on_failure(parent: Path) -> Iterator[None]:
+    """Remove the folders that were made for a run that could not be begun, unless somebody else uses them by then."""
+    missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
+    try:
+        yield
+    except BaseException:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    """Remove a run folder that could not be begun, with all that it holds: a full disk keeps nothing of it."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 def point_latest(parent: Path, name: str) -> None:
     """Point ``latest`` to a run in one step, so that it never dangles; leave alone what is not ours."""
     link = parent / LATEST
     if link.exists() and not link.is_symlink():
         return
     temporary = parent / f".{LATEST}-{secrets.token_hex(4)}"
-    temporary.symlink_to(name)
-    temporary.replace(link)
+    try:
+        temporary.symlink_to(name)
+        temporary.replace(link)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _write(path: Path, value: Value) -> None:

@@ -107,11 +107,15 @@ class FunctionWorkload:
 
     def _look_into(self, path: Path, params: Params) -> None:
         try:
+            if path.exists() and not path.is_file():
+                raise BadInput(f"{path} is no file of Python code.")
             tree = ast.parse(path.read_bytes(), filename=str(path))
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
         except (SyntaxError, ValueError) as error:
             raise BadInput(f"{path} is not a Python file: {error}.") from None
+        except (RecursionError, MemoryError):
+            raise BadInput(f"{path} is not a usable Python file: it is nested too deeply.") from None
         names = set(_defined(tree))
         if self._function not in names and "*" not in names:
             raise BadInput(f"{path} defines no {self._function!r}.{nearest(self._function, names)}")

@@ -61,8 +61,22 @@ def test_what_would_hide_the_job_from_us_is_refused(argument: str) -> None:
 def test_what_is_no_option_is_refused() -> None:
     with pytest.raises(BadInput, match="is no option of sbatch"):
         batch_script(order(arguments=("qos=high",)))
-    with pytest.raises(BadInput, match="line break"):
-        batch_script(order(words=("run", "a\nb")))
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x1b", "\x7f", "\x85", "\u2028"])
+def test_a_control_character_never_gets_into_a_script(character: str) -> None:
+    bad = f"a{character}touch hacked"
+    for changes in (
+        {"words": ("run", bad)},
+        {"place": bad},
+        {"arguments": (f"--qos={bad}",)},
+        {"cwd": f"/{bad}"},
+        {"folder": f"/{bad}"},
+        {"python": bad},
+        {"python_path": bad},
+    ):
+        with pytest.raises(BadInput, match="holds the control character"):
+            batch_script(order(**changes))
 
 
 def carried_out(tmp_path: Path, wanted: Order) -> list[list[str]]:

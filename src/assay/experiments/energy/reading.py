@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from assay.core.durable import read_json, read_yaml
+from assay.core.durable import read_settings
 from assay.core.errors import BadInput
 from assay.experiments.energy.complaints import Places, complaint, problems_of
 from assay.experiments.energy.config import RANDOM_PROMPTS, EnergyConfig
@@ -88,7 +88,7 @@ def _noted(file: Translation, both: Translation, overrides: Sequence[Override]) 
 def _content(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {"backend": {"type": "pytorch"}}
-    content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    content = read_settings(path)
     if content is None:
         raise BadInput(f"{path} is empty: it must hold at least `backend`, who makes the tokens.")
     if not isinstance(content, dict):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from assay.core.durable import read_json, read_yaml
+from assay.core.durable import read_settings
 from assay.core.errors import BadInput, nearest
 from assay.core.units import parse_duration_s
 from assay.core.values import Params, Value
@@ -163,7 +163,7 @@ def read_cases(path: Path) -> tuple[Wanted, ...]:
     Raises:
         BadInput: It cannot be read, or something in it makes no sense; the sentence has the line.
     """
-    content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    content = read_settings(path)
     if content is None:
         raise BadInput(f"{path} is empty: it must hold `cases`, a list.")
     if not isinstance(content, dict):

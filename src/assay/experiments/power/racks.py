@@ -6,10 +6,11 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from assay.core.durable import read_text
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from assay.experiments.power.rows import GpuRow
@@ -21,12 +22,9 @@ def read_racks(path: Path) -> dict[str, str]:
     Raises:
         BadInput: It cannot be read, or a line is something else.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--racks {path} cannot be read: {error}.") from None
+    text = read_text(path).removeprefix("\ufeff")
     found: dict[str, str] = {}
-    for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, cells in enumerate(_lines_of_cells(text, path), 1):
         told = [cell.strip() for cell in cells]
         if not any(told) or told == ["host", "rack"]:
             continue
@@ -36,6 +34,13 @@ def read_racks(path: Path) -> dict[str, str]:
     if not found:
         raise BadInput(f"--racks {path} names no host.")
     return found
+
+
+def _lines_of_cells(text: str, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO(text))
+    except csv.Error as error:
+        raise BadInput(f"--racks {path} is not a table in CSV: {error}.") from None
 
 
 def with_racks(rows: Sequence[GpuRow], racks: Mapping[str, str]) -> tuple[tuple[GpuRow, ...], tuple[str, ...]]:

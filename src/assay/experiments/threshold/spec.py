@@ -169,6 +169,8 @@ def _lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]:
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
 
+    if not path.is_file():  # a pipe gives its content only once
+        return {}
     found: Any = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8-sig"))
     for step in within:
         found = found[step]

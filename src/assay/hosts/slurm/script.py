@@ -7,6 +7,7 @@ from shlex import join, quote
 from typing import TYPE_CHECKING
 
 from assay.core.errors import BadInput
+from assay.core.text import control_character
 from assay.hosts.slurm.queue import time_limit
 from assay.hosts.traces import ENDED, FOLDER_VARIABLE, LOG
 
@@ -48,9 +49,10 @@ def check(order: Order) -> None:
         meant = [ours for ours in OURS if ours.startswith(whole)]  # sbatch reads beginnings of names too
         if meant:
             raise BadInput(f"--sbatch-arg {argument}: {meant[0]} is set by Assay.")
-    told = (*order.words, *order.arguments, order.cwd, order.folder, order.python, order.python_path or "")
-    if any("\n" in word or "\0" in word for word in told):
-        raise BadInput("A word with a line break in it cannot be handed to a Slurm job.")
+    paths = (order.cwd, order.folder, order.python, order.python_path or "")
+    for text in (*order.words, *order.arguments, order.place or "", *paths):
+        if (character := control_character(text)) is not None:
+            raise BadInput(f"{text!r} holds the control character {character!r} and cannot be handed to a Slurm job.")
 
 
 def options(order: Order) -> list[str]:

@@ -30,6 +30,8 @@ def read(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
     path = Path(name).expanduser()
     if not path.exists():
         raise BadInput(f"There is no prompt file {name}; prompts are 'random', or a file or folder that is here.")
+    if not path.is_file() and not path.is_dir():
+        raise BadInput(f"The prompt file {name} is no plain file.")
     reader = _folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise BadInput(f"{name} is no prompt file that can be read; there are {', '.join(READERS)}, and data sets.")
