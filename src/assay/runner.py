@@ -31,7 +31,6 @@ from assay.launch import staging
 from assay.launch.costs import costs
 from assay.launch.monitoring import Monitoring, Seen
 from assay.stats.summary import slowest, summarise
-from assay.store.records import Records
 from assay.timing.lanes import START_US
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
     from assay.machine.model import Machine
+    from assay.store.records import Records
     from assay.store.runs import RunFolder
 
 NOT_SUMMARISED = frozenset(
@@ -143,11 +143,13 @@ def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     options = experiment.options_type.model_validate(folder.plan.options)
     records = folder.records()
     findings = experiment.analyse(folder.machine, options, records)
-    folder.keep_findings(findings)
+    page = experiment.page(folder.machine, options, findings, records)
     if isinstance(experiment, LeavesFiles):
-        folder.keep_files(experiment.files(folder.machine, options, findings, records))
+        folder.keep_findings(findings, experiment.files(folder.machine, options, findings, records))
+    else:
+        folder.keep_findings(findings)
     baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
-    return Result(findings, experiment.page(folder.machine, options, findings, records), records, baselines)
+    return Result(findings, page, records, baselines)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Walk:
         """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
         known: list[Record] = []
         seen: set[str] = set()
-        while isinstance(block := step(Records(known, self.folder.path)), Block):
+        while isinstance(block := step(self.folder.of(known)), Block):
             if block.name in seen:
                 raise RuntimeError(f"the experiment asks for block {block.name!r} again, with it measured")
             seen.add(block.name)
@@ -197,8 +199,7 @@ class Walk:
         self.folder.keep_files(outcome.traces)
         record = _record(trial, outcome, seen, self.launcher.machine)
         record = record.model_copy(update={"attempt": attempt, "take": take, "series": series})
-        self.folder.keep(record)
-        return record
+        return self.folder.keep(record)
 
 
 def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Record:

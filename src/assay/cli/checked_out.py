@@ -12,7 +12,6 @@ from assay.core.plan import Done
 from assay.core.stopping import stop_on_signals
 from assay.experiments.base import NeedsCheckouts
 from assay.launch.checkouts import checked_out, set_up
-from assay.store.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,5 +36,5 @@ def as_needed(experiment: Experiment[Any], folder: RunFolder, machine: Machine) 
 def _done(experiment: Experiment[Any], folder: RunFolder, machine: Machine) -> bool:
     """Return whether nothing is left to measure; what failed is measured again."""
     options = experiment.options_type.model_validate(folder.plan.options)
-    good = Records([record for record in folder.records() if record.status != "failed"], folder.path)
+    good = folder.of([record for record in folder.counting() if record.status != "failed"])
     return isinstance(experiment.step(machine, options, good), Done)

@@ -19,7 +19,7 @@ from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.core.yaml_aliases import too_many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pydantic import JsonValue
@@ -113,12 +113,17 @@ def append_line(path: Path, text: str) -> None:
     """
     if "\n" in text:
         raise ValueError("a line has no newline inside")
-    line = f"{text}\n".encode()
+    append_after(path, lambda _last: text)
+
+
+def append_after(path: Path, following: Callable[[bytes | None], str]) -> None:
+    """Do the same with a line that depends on the last one; null: there is none yet."""
     with friendly_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with locked(descriptor):
-                end = _end_of_complete_lines(descriptor)
+                end = _end_of_complete_lines(descriptor, os.fstat(descriptor).st_size)
+                line = f"{following(_last_line(descriptor, end))}\n".encode()
                 if end < os.fstat(descriptor).st_size:
                     os.ftruncate(descriptor, end)
                 _write_whole_or_not(descriptor, line, end)
@@ -128,9 +133,16 @@ def append_line(path: Path, text: str) -> None:
             os.close(descriptor)
 
 
-def _end_of_complete_lines(descriptor: int) -> int:
-    """Return the offset just after the last newline, 0 if there is none."""
-    stop = os.fstat(descriptor).st_size
+def _last_line(descriptor: int, end: int) -> bytes | None:
+    """Return the last of the complete lines, which end at an offset, without its newline."""
+    if end == 0:
+        return None
+    start = _end_of_complete_lines(descriptor, end - 1)
+    return os.pread(descriptor, end - 1 - start, start)
+
+
+def _end_of_complete_lines(descriptor: int, stop: int) -> int:
+    """Return the offset just after the last newline before another offset, 0 if there is none."""
     while stop > 0:
         start = max(0, stop - _CHUNK_BYTES)
         found = os.pread(descriptor, stop - start, start).rfind(b"\n")
@@ -236,7 +248,7 @@ def read_lines(path: Path) -> list[str]:
     """Return the complete lines without their newlines; a truncated last line is left out, a missing file is empty."""
     if not os.path.lexists(path):
         return []
-    data = _read_bytes(path)
+    data = read_bytes(path)
     return _decode(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
 
 
@@ -246,7 +258,7 @@ def read_json(path: Path) -> JsonValue:
     Raises:
         BadInput: It cannot be read or is not JSON; the sentence names the file, the line and the column.
     """
-    text = _decode(_read_bytes(path), path)
+    text = _decode(read_bytes(path), path)
     try:
         content: JsonValue = json.loads(text)
     except json.JSONDecodeError as error:
@@ -263,7 +275,7 @@ def read_yaml(path: Path) -> JsonValue:
         BadInput: It cannot be read or is not YAML, or a key comes twice; the sentence names the file, the line and
             the column.
     """
-    return parse_yaml(_decode(_read_bytes(path), path), str(path))
+    return parse_yaml(_decode(read_bytes(path), path), str(path))
 
 
 def parse_yaml(text: str, name: str) -> JsonValue:
@@ -291,10 +303,15 @@ def read_text(path: Path) -> str:
     Raises:
         BadInput: It cannot be read or is not UTF-8; the sentence names the file, and the line and the column.
     """
-    return _decode(_read_bytes(path), path, "utf-8")
+    return _decode(read_bytes(path), path, "utf-8")
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        BadInput: It cannot be read; the sentence names it.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
