@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from pydantic import ValidationError
 
 from assay.core.errors import BadInput
 from assay.core.guardian import Guardian
@@ -26,6 +27,7 @@ from assay.core.plan import Block, Done
 from assay.core.results import STAND_IN, Record, Window
 from assay.core.stopping import stop_on_signals
 from assay.core.units import unit_of
+from assay.core.values import first_problem
 from assay.experiments.base import HasBaselines, LeavesFiles
 from assay.launch import staging
 from assay.launch.costs import costs
@@ -130,7 +132,7 @@ def run(
     experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: Progress
 ) -> Result:
     """Walk the loop to its end, then judge and write down what was found."""
-    options = experiment.options_type.model_validate(folder.plan.options)
+    options = options_of(experiment, folder)
     watcher = Monitoring(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
     with folder.held(), stop_on_signals(), Guardian(), watcher or nullcontext():
         walk = Walk(folder, launcher, progress, watcher)
@@ -138,9 +140,23 @@ def run(
     return conclude(experiment, folder)
 
 
+def options_of(experiment: Experiment[Any], folder: RunFolder) -> Any:
+    """Return what a run was asked for.
+
+    Raises:
+        BadInput: Its plan is of another version of Assay, or of an experiment with other options.
+    """
+    try:
+        return experiment.options_type.model_validate(folder.plan.options)
+    except ValidationError as error:
+        raise BadInput(
+            f"{folder.path / 'plan.json'} has options of another version of Assay: {first_problem(error)}."
+        ) from None
+
+
 def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     """Analyse what a run folder holds, and write its findings."""
-    options = experiment.options_type.model_validate(folder.plan.options)
+    options = options_of(experiment, folder)
     records = folder.records()
     findings = experiment.analyse(folder.machine, options, records)
     page = experiment.page(folder.machine, options, findings, records)

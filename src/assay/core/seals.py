@@ -15,7 +15,7 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from assay.core.durable import append_after, read_bytes, replace_atomically
+from assay.core.durable import append_after, read_bytes, read_json, replace_atomically
 from assay.core.errors import BadInput, DamagedFile
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DIGEST = "digest"
 PATTERN = "sha256:[0-9a-f]{64}"
-_SEAL = re.compile(rb',\s*"digest":\s*"(%b)"\s*\}\s*\Z' % PATTERN.encode())
+_SEAL = re.compile(rb'(?:,"digest":"|,\n  "digest": ")(%b)"(?:\}|\n\}\n?)\Z' % PATTERN.encode())
 _CHANGED = "its digest does not match: it was changed after it was written"
 
 
@@ -80,14 +80,18 @@ def read_sealed(path: Path) -> bytes:
     """Return the JSON object in a file, verified and without its digest.
 
     Raises:
-        DamagedFile: It is not as it was written.
-        BadInput: It cannot be read, or has no digest.
+        DamagedFile: It is not as it was written, or no JSON.
+        BadInput: It cannot be read, or was written without a digest.
     """
     try:
         found = unsealed(read_bytes(path))
     except DamagedFile as error:
         raise DamagedFile(f"{path} is damaged: {error}.") from None
     if found is None:
+        try:
+            read_json(path)
+        except BadInput as error:
+            raise DamagedFile(str(error)) from None
         raise BadInput(f"{path} is not what this version of Assay writes: it has no digest.")
     return found.body
 
