@@ -10,6 +10,7 @@ The folders are the runs on an H200 that are kept as evidence, and a run of `ass
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -85,6 +86,15 @@ def called(words: Sequence[str], scratch: Path) -> tuple[int, str, str]:
     return os.waitstatus_to_exitcode(status), out.read_text(errors="replace"), err.read_text(errors="replace")
 
 
+def here(words: Sequence[str]) -> tuple[int, str]:
+    """Run a verb in this very interpreter, which from then on has all that it needs, as have its forks."""
+    from assay.cli.main import main
+
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        code = main(list(words))
+    return code, out.getvalue()
+
+
 @contextlib.contextmanager
 def prepared(kind: str, scratch: Path) -> Iterator[Path]:
     """Give a run folder of a kind, with its findings and reports."""
@@ -131,11 +141,11 @@ def damaged(kind: str, count: int, scratch: Path) -> list[list[Any]]:
     """Damage a folder so many times; return for each what was done, to which file, the verb and what came of it."""
     rows: list[list[Any]] = []
     with prepared(kind, scratch) as good:
-        code, out, err = called(["report", str(good), "--json"], scratch)
+        code, out = here(["report", str(good), "--json"])
         expected = numbers_in(out)
         if code not in {0, 1} or expected is None:
-            raise RuntimeError(f"{kind}: the folder cannot be reported as it is: {err}")
-        called(["history", "import", str(good)], scratch)
+            raise RuntimeError(f"{kind}: the folder cannot be reported as it is")
+        here(["history", "import", str(good)])
         history = called(["history", "export", "-"], scratch)[1]
         for seed in range(count):
             chance = random.Random(f"{kind} {seed}")
@@ -168,15 +178,6 @@ def verbs(seed: int) -> list[str]:
 
 def run(count: int) -> dict[str, Any]:
     """Return what came of every damage."""
-    import assay.cli.compare
-    import assay.cli.history_import
-    import assay.cli.report
-    import assay.cli.resume
-    import assay.experiments.registry
-    import assay.reports.write
-    import assay.runner
-    import assay.store.history.importing  # noqa: F401 - once here, not in every fork
-
     rows: list[list[Any]] = []
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as place:
