@@ -10,9 +10,9 @@ and the findings, and NAME.tar.xz, with the plan, the records and every sample.
 
 from __future__ import annotations
 
-import io
 import json
 import shlex
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -26,13 +26,14 @@ from assay.experiments.registry import find
 from assay.runner import conclude
 from assay.store.runs import RunFolder
 from benchmarks.evidence_tables import table
+from benchmarks.resealing import reseal, reseal_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RESULTS = Path(__file__).parent / "results" / "h200"
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-KEPT = ("machine.json", "blocks.jsonl", "records.jsonl", "samples")
+KEPT = ("plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "samples")
 
 
 def keep(run: Path, name: str, command: list[str], also: tuple[str, ...] = ()) -> None:
@@ -47,13 +48,21 @@ def keep(run: Path, name: str, command: list[str], also: tuple[str, ...] = ()) -
         "findings": found.as_json(),
     }
     write(name, content)
-    with tarfile.open(RESULTS / f"{name}.tar.xz", "w:xz") as archive:
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place)
         for part in (*KEPT, *also):
-            archive.add(folder.path / part, arcname=part, filter=anonymous)
-        plan = folder.plan.model_copy(update={"cwd": "."}).model_dump_json().encode()
-        entry = tarfile.TarInfo("plan.json")
-        entry.size = len(plan)
-        archive.addfile(entry, io.BytesIO(plan))
+            source = folder.path / part
+            shutil.copytree(source, copy / part) if source.is_dir() else shutil.copy(source, copy / part)
+        reseal_plan(copy, cwd=".")
+        reseal(copy)
+        pack(copy, name)
+
+
+def pack(folder: Path, name: str) -> None:
+    """Pack all that lies in a folder."""
+    with tarfile.open(RESULTS / f"{name}.tar.xz", "w:xz") as archive:
+        for part in sorted(folder.iterdir()):
+            archive.add(part, arcname=part.name, filter=anonymous)
 
 
 def write(name: str, content: dict[str, Any]) -> None:

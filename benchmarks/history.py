@@ -22,15 +22,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from assay.core.results import Findings
+from assay.core.seals import digest_of, sealed_lines
 from assay.store.history.asking import Wanted
 from assay.store.history.database import Database
 from assay.store.history.importing import import_runs
 from assay.store.history.place import Place, file_place, read
 from assay.store.history.series import load
 from assay.store.runs import RunFolder
+from assay.store.samples import to_bytes
+from benchmarks.resealing import RUN_ID, write_lines
 
 if TYPE_CHECKING:
     from assay.core.plan import Trial
@@ -48,6 +53,7 @@ AT_ONCE = 10
 
 YEAR_S = 365 * 86400.0
 LOADS = 7
+SAMPLES = "samples/all.npy"
 VALUE = "1234567.5"
 """Stands where each run puts a value of its own."""
 
@@ -65,24 +71,27 @@ class Runs:
         trials = [widened(decision.block.trials[0], rows) for rows in range(series)]
         block = decision.block.model_copy(update={"trials": tuple(trials)})
         self._plan = folder.plan.model_copy(update={"seed": series})
-        self._machine = folder.machine.model_dump_json()
-        self._blocks = decision.model_copy(update={"block": block}).model_dump_json()
+        self._machine = folder.machine
+        self._block = decision.model_copy(update={"block": block}).as_json()
         quantities = None if shape == "six quantities" else {"call_us"}
-        self._lines = [retold(record, trial, quantities).model_dump_json() for trial in trials]
+        self._samples = to_bytes(np.zeros(1))
+        kept = {"file": SAMPLES, "digest": digest_of(self._samples)}
+        self._lines = [retold(record, trial, quantities, kept).model_dump_json() for trial in trials]
         self._seeded = random.Random(0)
 
     def write(self, path: Path, day: float) -> None:
         """Write the run of one day."""
         begun = (datetime(2025, 11, 15, tzinfo=UTC) + timedelta(days=day)).isoformat(timespec="milliseconds")
-        path.mkdir(parents=True)
-        (path / "plan.json").write_text(self._plan.model_copy(update={"created_at": begun}).model_dump_json())
-        (path / "machine.json").write_text(self._machine)
-        (path / "blocks.jsonl").write_text(f"{self._blocks}\n")
+        (path / "samples").mkdir(parents=True)
+        (path / SAMPLES).write_bytes(self._samples)
+        folder = RunFolder.begin(path, self._plan.model_copy(update={"created_at": begun}), self._machine, RUN_ID)
+        write_lines(path / "blocks.jsonl", RUN_ID, [self._block])
         values = (str(self._seeded.lognormvariate(5, 0.03)) for _ in self._lines)
+        texts = (line.replace(VALUE, value) for line, value in zip(self._lines, values, strict=True))
         (path / "records.jsonl").write_text(
-            "".join(f"{line.replace(VALUE, value)}\n" for line, value in zip(self._lines, values, strict=True))
+            "".join(f"{line}\n" for line in sealed_lines(texts, f"{RUN_ID}/records.jsonl")), encoding="utf-8"
         )
-        (path / "findings.json").write_text(Findings(headline="Kept.").model_dump_json(by_alias=True))
+        folder.keep_findings(Findings(headline="Kept."))
 
 
 def widened(trial: Trial, rows: int) -> Trial:
@@ -92,14 +101,18 @@ def widened(trial: Trial, rows: int) -> Trial:
     return trial.model_copy(update={"roles": (role.model_copy(update={"subjects": (subject,)}),)})
 
 
-def retold(record: Record, trial: Trial, quantities: set[str] | None) -> Record:
-    """Return a record as that of another trial, of some quantities only, with a mark where its values stand."""
+def retold(record: Record, trial: Trial, quantities: set[str] | None, kept: dict[str, str]) -> Record:
+    """Return a record as that of another trial, of some quantities only, with a mark where its values stand.
+
+    All samples of a run are said to be in one file: nothing is imported of them, but each file is verified once.
+    """
     estimates = tuple(
         said.model_copy(update={"estimate": said.estimate.model_copy(update={"value": float(VALUE)})})
         for said in record.estimates
         if quantities is None or said.quantity in quantities
     )
-    series = tuple(s for s in record.series if quantities is None or s.quantity in quantities)
+    told = (s for s in record.series if quantities is None or s.quantity in quantities)
+    series = tuple(s.model_copy(update=kept) for s in told)
     return record.model_copy(update={"trial": trial.id, "estimates": estimates, "series": series})
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from pydantic import ValidationError
 
 from assay.core.errors import BadInput
 from assay.core.guardian import Guardian
@@ -26,6 +27,7 @@ from assay.core.plan import Block, Done
 from assay.core.results import STAND_IN, Record, Window
 from assay.core.stopping import raise_if_requested, stop_on_signals
 from assay.core.units import unit_of
+from assay.core.values import first_problem
 from assay.experiments.base import HasBaselines, LeavesFiles
 from assay.experiments.quality import quality_lines, quality_of
 from assay.launch import staging
@@ -34,7 +36,6 @@ from assay.launch.monitoring import Monitoring, Seen
 from assay.monitor.meanwhile import missing_power_notes
 from assay.stats.summary import slowest, summarise
 from assay.store.identity import with_identity
-from assay.store.records import Records
 from assay.timing.lanes import START_US
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from assay.launch.outcome import Outcome, RawSeries
     from assay.launch.trial import Launcher
     from assay.machine.model import Machine
+    from assay.store.records import Records
     from assay.store.runs import RunFolder
 
 NOT_SUMMARISED = frozenset(
@@ -135,7 +137,7 @@ def run(
     experiment: Experiment[Any], folder: RunFolder, machine: Machine, launcher: Launcher, progress: Progress
 ) -> Result:
     """Walk the loop to its end, then judge and write down what was found."""
-    options = experiment.options_type.model_validate(folder.plan.options)
+    options = options_of(experiment, folder)
     watcher = Monitoring(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
     with folder.held(), stop_on_signals(), Guardian(), watcher or nullcontext():
         walk = Walk(folder, launcher, progress, watcher)
@@ -143,20 +145,35 @@ def run(
     return conclude(experiment, folder)
 
 
+def options_of(experiment: Experiment[Any], folder: RunFolder) -> Any:
+    """Return what a run was asked for.
+
+    Raises:
+        BadInput: Its plan is of another version of Assay, or of an experiment with other options.
+    """
+    try:
+        return experiment.options_type.model_validate(folder.plan.options)
+    except ValidationError as error:
+        raise BadInput(
+            f"{folder.path / 'plan.json'} has options of another version of Assay: {first_problem(error)}."
+        ) from None
+
+
 def conclude(experiment: Experiment[Any], folder: RunFolder) -> Result:
     """Analyse what a run folder holds, and write its findings."""
-    options = experiment.options_type.model_validate(folder.plan.options)
+    options = options_of(experiment, folder)
     records = folder.records()
     trials = [trial for decision in folder.decisions() for trial in decision.block.trials]
-    findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
     quality = quality_of(records)
+    findings = with_identity(experiment.analyse(folder.machine, options, records), trials, folder.machine)
     findings = findings.model_copy(update={"quality": quality})
-    folder.keep_findings(findings)
-    if isinstance(experiment, LeavesFiles):
-        folder.keep_files(experiment.files(folder.machine, options, findings, records))
-    baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
     page = experiment.page(folder.machine, options, findings, records)
     page = page.model_copy(update={"quality": (*page.quality, *quality_lines(quality))})
+    if isinstance(experiment, LeavesFiles):
+        folder.keep_findings(findings, experiment.files(folder.machine, options, findings, records))
+    else:
+        folder.keep_findings(findings)
+    baselines = experiment.baselines(folder.machine, options) if isinstance(experiment, HasBaselines) else frozenset()
     return Result(findings, page, records, baselines)
 
 
@@ -173,7 +190,7 @@ class Walk:
         """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
         known: list[Record] = []
         seen: set[str] = set()
-        while isinstance(block := step(Records(known, self.folder.path)), Block):
+        while isinstance(block := step(self.folder.of(known)), Block):
             if block.name in seen:
                 raise RuntimeError(f"the experiment asks for block {block.name!r} again, with it measured")
             seen.add(block.name)
@@ -208,8 +225,7 @@ class Walk:
         self.folder.keep_files(outcome.traces)
         record = _record(trial, outcome, seen, self.launcher.machine)
         record = record.model_copy(update={"attempt": attempt, "take": take, "series": series})
-        self.folder.keep(record)
-        return record
+        return self.folder.keep(record)
 
 
 def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Record:

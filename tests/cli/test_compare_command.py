@@ -329,6 +329,7 @@ def test_a_run_of_a_newer_version_or_without_records_is_named(compare: Compare, 
     plan = json.loads(Path("newer/plan.json").read_text())
     a_file("newer/plan.json", {**plan, "schema_version": 99})
     assert "was written by a newer Assay" in compare("good", "newer")[2]
+    Path("cut/seal.json").unlink()
     records = Path("cut/records.jsonl")
     records.write_text(records.read_text()[:200])
     assert compare("good", "cut")[::2] == (2, "assay: cut is a run in which nothing was measured yet.\n")
@@ -337,6 +338,7 @@ def test_a_run_of_a_newer_version_or_without_records_is_named(compare: Compare, 
 def test_results_with_nothing_in_common_are_told_with_what_each_has(compare: Compare) -> None:
     a_run(Path("one"), {"softmax": 1.0})
     a_run(Path("two"), {"gemm": 1.0, "triad": 2.0})
+    Path("two/seal.json").unlink()
     Path("two/findings.json").write_text(json.dumps(Findings(headline="none").as_json()))
     code, _, err = compare("one", "two")
     assert code == 2

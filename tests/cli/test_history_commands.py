@@ -168,7 +168,7 @@ def test_a_history_is_rebuilt_from_the_folders(filled: Path, command: Command) -
     assert "would forget 3 of 4 runs" in refused.err
     (filled / "run-2" / "plan.json").write_text("{")
     rebuilt = command("history", "import", "--rebuild", "--yes", filled)
-    assert (rebuilt.code, rebuilt.out) == (0, "3 new runs with 5 points, 1 forgotten.\n")
+    assert (rebuilt.code, rebuilt.out) == (2, "3 new runs with 5 points, 1 forgotten.\n")
     assert "run-2" in rebuilt.err
     assert "not valid JSON" in rebuilt.err
 

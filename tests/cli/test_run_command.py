@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.store.runs import RunFolder
+from benchmarks.resealing import reseal
 from tests.running import HUSHED
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def test_resume_refuses_another_machine(assay: Assay, finished: Ran) -> None:
     machine = json.loads((folder / "machine.json").read_text())
     machine["cpu_model"] = "Abacus 3000"
     (folder / "machine.json").write_text(json.dumps(machine))
+    reseal(folder)
     ran = assay("resume", folder)
     assert ran.code == 3
     assert "cpu_model: Abacus 3000 →" in ran.err
@@ -211,12 +213,17 @@ def test_samples_that_are_gone_are_measured_again(assay: Assay, finished: Ran) -
     assert assay("report", folder).code == 0
 
 
-def test_records_without_their_decisions_are_not_mixed_with_new_ones(assay: Assay, finished: Ran) -> None:
+@pytest.mark.parametrize("unsealed", [False, True])
+def test_records_without_their_decisions_are_damaged_and_not_mixed_with_new_ones(
+    assay: Assay, finished: Ran, unsealed: bool
+) -> None:
     folder = Path(finished.data["run"])
     (folder / "blocks.jsonl").unlink()
+    if unsealed:
+        (folder / "seal.json").unlink()
     resumed = assay("resume", folder, "--json")
-    assert resumed.code == 0, resumed.err
-    assert [record["attempt"] for record in resumed.data["records"]] == [2]
+    assert (resumed.code, resumed.out) == (2, "")
+    assert "blocks.jsonl is damaged" in resumed.err
 
 
 def test_output_that_cannot_be_written_is_a_full_disk_and_no_defect(workplace: Path) -> None:

@@ -102,7 +102,8 @@ def test_tails_and_jitter_are_judged_beside_the_median(tmp_path: Path) -> None:
     for series in (s for record in records if record.trial in naive for s in record.series):
         path = folder.path / series.file
         np.save(path, np.where(chance.random(series.n) < 0.05, 5.0, 1.0) * np.load(path))
-    found = EXPERIMENT.analyse(MACHINE, wanted, records)
+    spiked = Records(records, folder.path, verified={s.file for record in records for s in record.series})
+    found = EXPERIMENT.analyse(MACHINE, wanted, spiked)
     assert finding(found, "cpu", "median").facts["outcome"] == "no effect seen"
     assert finding(found, "cpu", "p99").facts["outcome"] == "cured by isolation"
     assert finding(found, "cpu", "jitter").facts["outcome"] == "cured by isolation"

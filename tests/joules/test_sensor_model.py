@@ -118,6 +118,16 @@ def test_a_kept_model_that_cannot_be_read_is_found_out_again(assay_home: Path, c
     assert kept_model("GPU-1", "580.00") is None
 
 
+def test_a_kept_model_that_was_changed_is_found_out_again(assay_home: Path) -> None:
+    keep_model(a_model())
+    (file,) = (assay_home / "sensors").iterdir()
+    whole = file.read_bytes()
+    for damaged in (whole.replace(b'"lag_s": ', b'"lag_s": 1'), whole[:50] + b"\xff" + whole[50:], bytes(len(whole))):
+        assert damaged != whole
+        file.write_bytes(damaged)
+        assert kept_model("GPU-1", "580.00") is None
+
+
 def test_the_doctor_shows_what_is_known_of_each_gpu(make_fake_nvml: MakeFakeNvml) -> None:
     with attached(make_fake_nvml([hopper(), hopper()])):
         machine = detect()

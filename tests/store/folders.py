@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Estimate, Findings, Record, Summary, Window
+from assay.core.seals import append_sealed
 from assay.stats.summary import usual_method
 from assay.store.plan import Plan
-from assay.store.runs import Decision
+from assay.store.runs import Decision, RunFolder
+from benchmarks.resealing import RUN_ID, write_lines
 from tests.machines import machine
 
 if TYPE_CHECKING:
@@ -72,25 +74,23 @@ def write_run(
     begun = (FIRST + timedelta(days=day)).isoformat(timespec="milliseconds")
     planned = {"experiment": "run", "options": {}, "seed": 0, "versions": {"assay": "1"}, "cwd": "/home/me/project"}
     path.mkdir(parents=True)
-    (path / "plan.json").write_text(Plan(**{**planned, "created_at": begun, **plan}).model_dump_json())
-    (path / "machine.json").write_text(on.model_dump_json())
+    folder = RunFolder.begin(path, Plan(**{**planned, "created_at": begun, **plan}), on, RUN_ID)
     blocks = {t.block: [one for one, _ in told if one.block == t.block] for t, _ in told}
     decisions = [
         Decision(block=Block(name=name, why="because", trials=tuple(trials)), attempt=1, decided_at=begun)
         for name, trials in blocks.items()
     ]
-    (path / "blocks.jsonl").write_text("".join(f"{one.model_dump_json()}\n" for one in decisions))
-    (path / "records.jsonl").write_text("".join(f"{one.model_dump_json()}\n" for _, one in told))
+    write_lines(path / "blocks.jsonl", RUN_ID, (one.as_json() for one in decisions))
+    write_lines(path / "records.jsonl", RUN_ID, (one.as_json() for _, one in told))
     if finished:
-        (path / "findings.json").write_text(Findings(headline="It took a while.").model_dump_json(by_alias=True))
+        folder.keep_findings(Findings(headline="It took a while."))
     return path
 
 
 def measured_again(path: Path, value: float) -> None:
     """Have a run's only block measured again, as `assay resume` does."""
-    decided = Decision.model_validate_json((path / "blocks.jsonl").read_text().splitlines()[0])
+    decided = RunFolder.open(path).decisions()[0]
     again = decided.model_copy(update={"attempt": 2})
-    with (path / "blocks.jsonl").open("a") as file:
-        file.write(f"{again.model_dump_json()}\n")
-    with (path / "records.jsonl").open("a") as file:
-        file.writelines(f"{record(of, value, attempt=2).model_dump_json()}\n" for of in again.block.trials)
+    append_sealed(path / "blocks.jsonl", again.model_dump_json(), "")
+    for of in again.block.trials:
+        append_sealed(path / "records.jsonl", record(of, value, attempt=2).model_dump_json(), "")

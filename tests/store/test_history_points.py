@@ -11,6 +11,7 @@ from assay.core.errors import BadInput
 from assay.store.history.points import state_of, told
 from assay.store.history.reading import entries
 from assay.store.runs import RunFolder
+from benchmarks.resealing import reseal
 from tests.store.folders import HOST, measured_again, record, softmax, trial, write_run
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def test_the_records_that_count_are_those_of_the_run_folder(tmp_path: Path) -> N
     (path / "blocks.jsonl").write_text(
         (path / "blocks.jsonl").read_text().replace(trials[1].model_dump_json() + ",", "", 1)
     )
+    reseal(path)
     found = entries(opened(path))
     counting = opened(path).records()
     assert [(entry.trial, entry.estimates[0].estimate.value) for entry, _ in found] == [
@@ -71,6 +73,7 @@ def test_each_record_finds_its_own_trial_in_a_block_that_is_not_whole(tmp_path: 
     path = write_run(tmp_path / "r", records=[(of, record(of)) for of in trials])
     lines = (path / "records.jsonl").read_text().splitlines(keepends=True)
     (path / "records.jsonl").write_text("".join(lines[:left_out] + lines[left_out + 1 :]))
+    reseal(path)
     assert all(entry.trial == of.id for entry, of in entries(opened(path)))
     assert len(entries(opened(path))) == 2
 
@@ -92,19 +95,22 @@ def test_the_least_real_of_its_records_marks_a_run(tmp_path: Path) -> None:
     ("file", "content", "said"),
     [
         ("records.jsonl", '{"colour": "blue"}\n', r"records\.jsonl holds a line"),
-        (
-            "records.jsonl",
-            '{"schema_version": 99, "trial": "t", "block": "b", "attempt": 1, "status": "ok"}\n',
-            "99|less",
-        ),
         ("findings.json", '{"schema": 1}', r"findings\.json is not what this version of Assay writes"),
         ("findings.json", "{", r"findings\.json, line 1"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_a_sentence(tmp_path: Path, file: str, content: str, said: str) -> None:
     path = write_run(tmp_path / "r")
+    (path / "seal.json").unlink()
     (path / file).write_text(content)
     with pytest.raises(BadInput, match=said):
+        told(opened(path))
+
+
+def test_a_record_of_a_newer_version_is_said_in_a_sentence(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "r")
+    reseal(path, lambda record: {**record, "schema_version": 99})
+    with pytest.raises(BadInput, match=r"records\.jsonl holds a line.*less"):
         told(opened(path))
 
 

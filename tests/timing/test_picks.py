@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assay import picks
-from assay.core.errors import BadInput
+from assay.core.errors import BadInput, DamagedFile
 from assay.timing.values import Candidate, Pick
 
 if TYPE_CHECKING:
@@ -102,6 +102,14 @@ def test_a_file_that_was_spoilt_is_named_and_not_believed(content: str, assay_ho
     (file,) = (assay_home / "picks").iterdir()
     file.write_text(content)
     with pytest.raises(BadInput, match=file.name):
+        picks.lookup("gemm", **HERE)
+
+
+def test_a_kept_time_that_was_changed_is_not_believed(assay_home: Path) -> None:
+    saved = picks.save(pick(), "gemm", **HERE)
+    (file,) = (assay_home / "picks").iterdir()
+    file.write_text(file.read_text().replace(str(saved.time_us), str(2 * saved.time_us)))
+    with pytest.raises(DamagedFile, match="Remove it"):
         picks.lookup("gemm", **HERE)
 
 

@@ -12,7 +12,7 @@ from assay.core.plan import Done
 from assay.core.stopping import stop_on_signals
 from assay.experiments.base import NeedsCheckouts
 from assay.launch.checkouts import checked_out, set_up
-from assay.store.records import Records
+from assay.runner import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def as_needed(experiment: Experiment[Any], folder: RunFolder, machine: Machine) 
     if not isinstance(experiment, NeedsCheckouts) or _done(experiment, folder, machine):
         yield
         return
-    wanted = experiment.checkouts(experiment.options_type.model_validate(folder.plan.options))
+    wanted = experiment.checkouts(options_of(experiment, folder))
     with stop_on_signals(), Guardian(), checked_out(wanted) as marked:
         set_up(wanted, marked, lambda said: click.echo(said, err=True))
         yield
@@ -36,6 +36,6 @@ def as_needed(experiment: Experiment[Any], folder: RunFolder, machine: Machine) 
 
 def _done(experiment: Experiment[Any], folder: RunFolder, machine: Machine) -> bool:
     """Return whether nothing is left to measure; what failed is measured again."""
-    options = experiment.options_type.model_validate(folder.plan.options)
-    good = Records([record for record in folder.records() if record.status != "failed"], folder.path)
+    options = options_of(experiment, folder)
+    good = folder.of([record for record in folder.counting() if record.status != "failed"])
     return isinstance(experiment.step(machine, options, good), Done)

@@ -70,10 +70,12 @@ def result_of(folder: Path) -> EnergyResult:
     from assay.core.values import first_problem
     from assay.experiments.energy.report_files import JSON_FILE
     from assay.experiments.energy.rows import EnergyResult
+    from assay.store.seal import verify_file
 
     file = folder / JSON_FILE
     if not file.is_file():
         raise BadInput(f"{folder} holds no {JSON_FILE}: there is no result yet to report.")
+    verify_file(file)
     try:
         found = EnergyResult.model_validate(read_json(file))
     except ValidationError as error:

@@ -27,7 +27,7 @@ def command(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json: bool) 
     """Put the finished runs in folders, and in those below them, into the history.
 
     A run that is there already is left as it is, unless it was resumed since. Folders that cannot be read are named,
-    and the rest is imported.
+    and the rest is imported; where one is damaged, the exit code is 2, and what is known of it is kept.
 
     \b
     assay history import runs
@@ -47,7 +47,7 @@ def command(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json: bool) 
         click.echo(json.dumps(data(found), indent=2))
     else:
         click.echo(said(found))
-    return 0
+    return BadInput.exit_code if found.damaged else 0
 
 
 def imported(folders: tuple[Path, ...]) -> Imported:

@@ -90,7 +90,7 @@ def runs(output_dir: Path) -> list[dict[str, Any]]:
     for path in run_paths(output_dir):
         try:
             folder = RunFolder.open(path)
-            states = [record.status for record in folder.records()]
+            states = [record.status for record in folder.counting()]
         except BadInput as error:
             rows.append({"run": str(path), "begun": None, "trials": None, "failed": None, "state": str(error)})
             continue

@@ -154,7 +154,7 @@ def _with_the_way_on(error: Ending, folder: RunFolder) -> Ending | MachineCannot
         return MachineCannot(f"The run folder {folder.path} is gone, and with it what was measured.")
     if isinstance(error, BadInput):
         return error
-    kept = len(folder.records())
+    kept = len(folder.counting())
     trials = f"{kept} trial{'' if kept == 1 else 's'}"
     sentence, way_on = str(error).rstrip("."), f"`assay resume {show.short(folder.path)}` goes on"
     return type(error)(f"{sentence}; {trials} kept. {way_on}{_done_again(folder)}.")
@@ -166,5 +166,5 @@ def _done_again(folder: RunFolder) -> str:
     if not decisions or folder.finished(decisions[-1].block) is not None:
         return ""
     block = decisions[-1].block
-    done = sum(record.block == block.name for record in folder.records())
+    done = sum(record.block == block.name for record in folder.counting())
     return f"; {block.name}, of which {done} of {len(block.trials)} trials were done, is measured again as a whole"

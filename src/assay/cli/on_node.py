@@ -32,7 +32,9 @@ def why_anew(run: Path) -> str | None:
     from assay.store.runs import RunFolder
 
     try:
-        changed = differences(RunFolder.open(run).machine, detect())
+        folder = RunFolder.open(run)
+        folder.verify(lost_samples=True)
+        changed = differences(folder.machine, detect())
     except AssayError as error:
         return str(error).rstrip(".")
     return "; ".join(changed[:3]) or None

@@ -99,7 +99,7 @@ def beside(paths: Sequence[Path], name: str = FOLDER) -> Path:
 
 def over_time(gathered: Gathered[GpuRow]) -> Lines | None:
     """Return the power of each GPU over the time of the run, where all rows are of one run that was recorded."""
-    from assay.core.errors import AssayError
+    from assay.core.errors import AssayError, DamagedFile
     from assay.core.page import Lines
     from assay.experiments.watched import sensor_axis, sensor_lines
     from assay.store.runs import RunFolder
@@ -113,6 +113,8 @@ def over_time(gathered: Gathered[GpuRow]) -> Lines | None:
         records = RunFolder.open(folder).records()
         lines = sensor_lines(records, min((record.window.start_ns for record in records), default=0))
         axis = sensor_axis(records)
+    except DamagedFile:
+        raise
     except AssayError:
         return None
     if not lines or "power" not in axis:

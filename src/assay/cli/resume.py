@@ -39,6 +39,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
         return power_fleet.resumed(ctx, given)
     folder = RunFolder.open(given["run"])
+    folder.verify(lost_samples=True)
     if (code := sent(ctx, given)) is not None:
         return code
     experiment = find(folder.plan.experiment)

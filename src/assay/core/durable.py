@@ -22,7 +22,7 @@ from assay.core.errors import AssayError, BadInput, MachineCannot
 from assay.core.yaml_aliases import too_many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from io import FileIO
 
     from pydantic import JsonValue
@@ -146,12 +146,17 @@ def append_line(path: Path, text: str) -> None:
     """
     if "\n" in text:
         raise ValueError("a line has no newline inside")
-    line = f"{text}\n".encode()
+    append_after(path, lambda _last: text)
+
+
+def append_after(path: Path, following: Callable[[bytes | None], str]) -> None:
+    """Do the same with a line that depends on the last one; null: there is none yet."""
     with friendly_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with locked(descriptor):
-                end = _end_of_complete_lines(descriptor)
+                end = _end_of_complete_lines(descriptor, os.fstat(descriptor).st_size)
+                line = f"{following(_last_line(descriptor, end))}\n".encode()
                 if end < os.fstat(descriptor).st_size:
                     os.ftruncate(descriptor, end)
                 _write_whole_or_not(descriptor, line, end)
@@ -161,9 +166,16 @@ def append_line(path: Path, text: str) -> None:
             os.close(descriptor)
 
 
-def _end_of_complete_lines(descriptor: int) -> int:
-    """Return the offset just after the last newline, 0 if there is none."""
-    stop = os.fstat(descriptor).st_size
+def _last_line(descriptor: int, end: int) -> bytes | None:
+    """Return the last of the complete lines, which end at an offset, without its newline."""
+    if end == 0:
+        return None
+    start = _end_of_complete_lines(descriptor, end - 1)
+    return os.pread(descriptor, end - 1 - start, start)
+
+
+def _end_of_complete_lines(descriptor: int, stop: int) -> int:
+    """Return the offset just after the last newline before another offset, 0 if there is none."""
     while stop > 0:
         start = max(0, stop - _CHUNK_BYTES)
         found = os.pread(descriptor, stop - start, start).rfind(b"\n")

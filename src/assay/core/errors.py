@@ -2,6 +2,7 @@
 
     AssayError
     ├── BadInput        2   what the user asked for makes no sense
+    │   └── DamagedFile 2   a file of ours is not as it was written
     ├── MachineCannot   3   this machine or account cannot do it
     ├── TrialFailed     4   a worker could not measure; the rest goes on
     │   └── WrongResult 4   what it would have measured is wrong
@@ -39,6 +40,10 @@ class BadInput(AssayError):
     """What the user asked for makes no sense."""
 
     exit_code = 2
+
+
+class DamagedFile(BadInput):
+    """A file that Assay wrote is not as it was written; what it says is not used, nor left out silently."""
 
 
 class MachineCannot(AssayError):

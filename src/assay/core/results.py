@@ -102,6 +102,7 @@ class Series(Value):
     calls_per_sample: int = 1
     start_ns: int
     end_ns: int
+    digest: str | None = Field(default=None, description="SHA-256 of the file; null before it is written.")
 
 
 class Summary(Value):
@@ -439,6 +440,8 @@ class Record(Value):
     )
     energy_note: str | None = Field(default=None, description="How the energy was told, or why it was not.")
     sensors: str | None = Field(default=None, description="The monitor's file; null where none watched.")
+    sensors_bytes: int | None = Field(default=None, ge=0, description="How long that file was by then.")
+    sensors_digest: str | None = Field(default=None, description="SHA-256 of so many bytes of it.")
     meanwhile: Meanwhile | None = Field(default=None, description="Null where no monitor watched.")
     lost_gpus: tuple[LostGpu, ...] = Field(
         default=(), description="Metered GPUs that stopped answering before the trial ended: it is partial."

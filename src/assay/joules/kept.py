@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from assay.core import durable
+from assay.core.errors import BadInput
 from assay.core.home import home
+from assay.core.seals import read_sealed, write_sealed
 from assay.joules.model import SensorModel
 
 if TYPE_CHECKING:
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def kept_model(device: str, driver: str) -> SensorModel | None:
-    """Return what is known of a device's sensors; null where nothing is, or it was kept by another version."""
+    """Return what is known of a device's sensors; null where nothing is, or it is damaged or of another version."""
     try:
-        model = SensorModel.model_validate_json(_path(device, driver).read_text(encoding="utf-8"))
-    except (OSError, ValidationError):
+        model = SensorModel.model_validate_json(read_sealed(_path(device, driver)))
+    except (BadInput, ValidationError):
         return None
     return model if (model.device, model.driver) == (device, driver) else None
 
@@ -27,7 +28,7 @@ def keep_model(model: SensorModel) -> None:
     """Keep what was found."""
     path = _path(model.device, model.driver)
     path.parent.mkdir(exist_ok=True)
-    durable.replace_atomically(path, model.model_dump_json(indent=2).encode())
+    write_sealed(path, model.as_json())
 
 
 def _path(device: str, driver: str) -> Path:

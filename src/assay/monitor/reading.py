@@ -36,25 +36,28 @@ _HEADER = re.compile(rb'"kind":\s*"header"')
 T = TypeVar("T")
 
 
-def read(path: Path) -> Iterator[Line]:
-    """Give every line of a recording, the header first.
+def read(path: Path, *, until: int | None = None) -> Iterator[Line]:
+    """Give every line of a recording, the header first; with ``until``, those in its first so many bytes.
 
     Raises:
         BadInput: The file cannot be read, or is not a recording.
     """
     with _opened(path) as file:
-        lines = _lines(path, file)
+        lines = _lines(path, file, until)
         yield _first(path, lines)
         yield from lines
 
 
-def read_window(path: Path, start_ns: int, end_ns: int, *, margin_s: float = 0.0) -> tuple[Line, ...]:
+def read_window(
+    path: Path, start_ns: int, end_ns: int, *, margin_s: float = 0.0, until: int | None = None
+) -> tuple[Line, ...]:
     """Return the header and what was recorded from one moment to another, both in ns of the host's monotonic clock.
 
-    ``margin_s`` widens the window on both sides, for who needs the readings around it too.
+    ``margin_s`` widens the window on both sides, for who needs the readings around it too. With ``until``, only what is
+    in the first so many bytes of the file is read.
     """
     low_ns, high_ns = start_ns - round(margin_s * 1e9), end_ns + round(margin_s * 1e9)
-    lines = read(path) if form_of(path) == "csv" else _from(path, low_ns - SLACK_NS)
+    lines = read(path, until=until) if form_of(path) == "csv" else _from(path, low_ns - SLACK_NS, until)
     before_the_end = itertools.takewhile(lambda line: line.t_ns <= high_ns + SLACK_NS, lines)
     return tuple(line for line in before_the_end if isinstance(line, Header) or low_ns <= line.t_ns <= high_ns)
 
@@ -65,8 +68,18 @@ def header(path: Path) -> Header:
         return _first(path, _lines(path, file))
 
 
-def _lines(path: Path, file: BinaryIO) -> Iterator[Line]:
-    return _csv_lines(path, file) if form_of(path) == "csv" else _json_lines(path, file)
+def _lines(path: Path, file: BinaryIO, until: int | None = None) -> Iterator[Line]:
+    return _csv_lines(path, file, until) if form_of(path) == "csv" else _json_lines(path, file, until)
+
+
+def _texts(file: BinaryIO, until: int | None) -> Iterator[bytes]:
+    """Give the whole lines from where a file stands, as far as they are within so many bytes of it."""
+    at = file.tell()
+    for text in file:
+        at += len(text)
+        if not text.endswith(b"\n") or (until is not None and at > until):
+            return
+        yield text
 
 
 def _first(path: Path, lines: Iterator[Line]) -> Header:
@@ -91,17 +104,18 @@ def _opened(path: Path) -> BinaryIO:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _from(path: Path, start_ns: int) -> Iterator[Line]:
+def _from(path: Path, start_ns: int, until: int | None) -> Iterator[Line]:
     """Give the header, then the lines from about a moment on."""
     yield header(path)
     with _opened(path) as file:
-        file.seek(_offset_of(file, start_ns))
-        yield from (line for line in _json_lines(path, file) if not isinstance(line, Header))
+        file.seek(_offset_of(file, start_ns, until))
+        yield from (line for line in _json_lines(path, file, until) if not isinstance(line, Header))
 
 
-def _offset_of(file: BinaryIO, start_ns: int) -> int:
+def _offset_of(file: BinaryIO, start_ns: int, until: int | None) -> int:
     """Return where a line begins that is not later than a moment, by halving; the beginning if there is none."""
-    low, high = 0, file.seek(0, os.SEEK_END)
+    low, end = 0, file.seek(0, os.SEEK_END)
+    high = end if until is None else min(end, until)
     while high - low > 4096:
         middle = (low + high) // 2
         file.seek(middle)
@@ -115,12 +129,10 @@ def _offset_of(file: BinaryIO, start_ns: int) -> int:
     return low
 
 
-def _json_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
+def _json_lines(path: Path, file: BinaryIO, until: int | None) -> Iterator[Line]:
     """Give the lines from where the file stands; in an array each stands on a line of its own as well."""
     at_the_beginning = file.tell() == 0
-    for text in file:
-        if not text.endswith(b"\n"):
-            return
+    for text in _texts(file, until):
         body = text.strip().rstrip(b",")
         if body and body not in {b"[", b"]"}:
             if at_the_beginning and not _HEADER.search(body):
@@ -129,8 +141,8 @@ def _json_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
             yield _valid(partial(LINE.validate_json, body), path)
 
 
-def _csv_lines(path: Path, file: BinaryIO) -> Iterator[Line]:
-    table = csv.DictReader(text.decode(errors="replace") for text in file if text.endswith(b"\n"))
+def _csv_lines(path: Path, file: BinaryIO, until: int | None) -> Iterator[Line]:
+    table = csv.DictReader(text.decode(errors="replace") for text in _texts(file, until))
     for number, row in enumerate(table):
         if number == 0:
             if not {"t_ns", "interval_s"} <= row.keys():

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
-import numpy as np
-
-from assay.core.errors import BadInput
 from assay.monitor.reading import read, read_window
+from assay.store import recordings, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from assay.core.results import Record, Series
@@ -21,11 +20,23 @@ if TYPE_CHECKING:
 
 
 class Records(Sequence["Record"]):
-    """Records of one run in the order they were taken; samples are read from their files when asked for."""
+    """Records of one run in the order they were taken; samples are read from their files when asked for.
 
-    def __init__(self, records: Sequence[Record], folder: Path) -> None:
+    ``verified`` are sample files whose digests were looked at already. ``sealed`` is how far recordings are read, in
+    bytes, by their names; those that it does not name are read whole.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        folder: Path,
+        verified: Collection[str] = (),
+        sealed: Mapping[str, int] | None = None,
+    ) -> None:
         self._records = tuple(records)
         self._folder = folder
+        self._verified = verified
+        self._sealed = recordings.lengths(records) if sealed is None else sealed
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -33,7 +44,7 @@ class Records(Sequence["Record"]):
     def __getitem__(self, index: slice) -> Records: ...
     def __getitem__(self, index: int | slice) -> Record | Records:
         if isinstance(index, slice):
-            return Records(self._records[index], self._folder)
+            return Records(self._records[index], self._folder, self._verified, self._sealed)
         return self._records[index]
 
     def __len__(self) -> int:
@@ -45,24 +56,24 @@ class Records(Sequence["Record"]):
         return self._folder.name
 
     def samples(self, series: Series) -> NDArray[np.float64]:
-        """Return every sample of a series, in the order it was taken."""
-        path = self._folder / series.file
-        try:
-            samples = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"The samples in {path} cannot be read: {error}.") from None
-        return np.asarray(samples, dtype=np.float64)
+        """Return every sample of a series, in the order it was taken.
+
+        Raises:
+            DamagedFile: They are not as they were written.
+            BadInput: They are missing, or lie outside the run folder.
+        """
+        return samples.load(self._folder, series, verified=series.file in self._verified)
 
     def watched(self) -> Iterator[Line]:
         """Give what the monitor wrote during the run, one file after another; a file that is gone gives nothing."""
         for name in dict.fromkeys(record.sensors for record in self._records if record.sensors is not None):
-            path = self._folder / name
+            path = samples.inside(self._folder, name)
             if path.is_file():
-                yield from read(path)
+                yield from read(path, until=self._sealed.get(name))
 
     def watched_between(self, record: Record, start_ns: int, end_ns: int, *, margin_s: float = 0.0) -> tuple[Line, ...]:
         """Return what the monitor wrote beside a record from one moment to another; nothing where none watched."""
-        path = None if record.sensors is None else self._folder / record.sensors
-        if path is None or not path.is_file():
+        path = None if record.sensors is None else samples.inside(self._folder, record.sensors)
+        if record.sensors is None or path is None or not path.is_file():
             return ()
-        return read_window(path, start_ns, end_ns, margin_s=margin_s)
+        return read_window(path, start_ns, end_ns, margin_s=margin_s, until=self._sealed.get(record.sensors))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import secrets
@@ -15,30 +14,32 @@ import numpy as np
 from pydantic import ValidationError
 
 from assay.core.durable import (
-    append_line,
     friendly_os_errors,
     locked,
-    read_json,
-    read_lines,
+    read_bytes,
     replace_atomically,
     replace_by_parts,
 )
-from assay.core.errors import BadInput, MachineCannot
+from assay.core.errors import BadInput, DamagedFile, MachineCannot
 from assay.core.plan import Block
 from assay.core.results import Findings, Record, Series
+from assay.core.seals import append_sealed, digest_of, read_chain, read_sealed
 from assay.core.stopping import stops_deferred
 from assay.core.units import unit_of
 from assay.core.values import Value, first_problem
 from assay.machine.model import Machine
-from assay.store.plan import Plan
+from assay.store import recordings, samples, seal
+from assay.store.plan import Plan, StoredPlan
 from assay.store.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from assay.core.seals import Sealed
     from assay.launch.outcome import RawSeries
 
+PLAN, MACHINE, BLOCKS, RECORDS, FINDINGS = "plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "findings.json"
 LATEST = "latest"
 ValueT = TypeVar("ValueT", bound=Value)
 
@@ -56,12 +57,21 @@ class Decision(Value):
 
 
 class RunFolder:
-    """One run on disk. Nothing in it is ever changed but appended to or replaced whole."""
+    """One run on disk. Nothing in it is ever changed but appended to or replaced whole.
 
-    def __init__(self, path: Path, plan: Plan, machine: Machine) -> None:
+    All that numbers come from is verified as it is read: the plan by its own digest, the machine by that in the plan,
+    blocks and records by the chains of their lines, samples and recordings by the digests in the records.
+    """
+
+    def __init__(self, path: Path, stored: StoredPlan, machine: Machine) -> None:
         self.path = path
-        self.plan = plan
+        self.plan = stored.plan
         self.machine = machine
+        self._stored = stored
+        self._verified: set[str] = set()
+        self._recorded: dict[str, int] = {}
+        self._recordings: dict[str, recordings.Growing] = {}
+        self._left: dict[str, str] = {}
 
     @classmethod
     def create(cls, parent: Path, plan: Plan, machine: Machine) -> RunFolder:
@@ -72,19 +82,35 @@ class RunFolder:
             with _removed_on_failure(path):
                 (path / "samples").mkdir()
                 (path / "logs").mkdir()
-                _write(path / "machine.json", machine)
-                _write(path / "plan.json", plan)
+                made = cls.begin(path, plan, machine)
                 point_latest(parent, path.name)
-        return cls(path, plan, machine)
+        return made
+
+    @classmethod
+    def begin(cls, path: Path, plan: Plan, machine: Machine, run_id: str | None = None) -> RunFolder:
+        """Write the plan and the machine of a run into a folder that is there."""
+        described = _indented(machine) + b"\n"
+        stored = StoredPlan.of(plan, run_id or secrets.token_hex(8), digest_of(described))
+        replace_atomically(path / MACHINE, described)
+        replace_atomically(path / PLAN, stored.as_bytes())
+        return cls(path, stored, machine)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open a run that is there, by its folder or by a `latest` that points to it."""
-        if not (path / "plan.json").is_file():
+        """Open a run that is there, by its folder or by a `latest` that points to it.
+
+        Raises:
+            DamagedFile: Its plan or its machine is not as it was written.
+            BadInput: It is not there, or no run folder.
+        """
+        if not (path / PLAN).is_file():
             there = "is not a run folder: it holds no plan.json" if path.exists() else "is not there; no run yet?"
             raise BadInput(f"{path} {there}".rstrip(".") + ("." if path.exists() else ""))
-        plan, machine = _read(path / "plan.json", Plan), _read(path / "machine.json", Machine)
-        return cls(path.resolve(), plan, machine)
+        stored = _parse(read_sealed(path / PLAN), StoredPlan, path / PLAN)
+        described = read_bytes(path / MACHINE)
+        if digest_of(described) != stored.machine_digest:
+            raise DamagedFile(f"{path / MACHINE} is damaged: its digest is not the one in {PLAN}.")
+        return cls(path.resolve(), stored, _parse(described, Machine, path / MACHINE))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -98,9 +124,30 @@ class RunFolder:
                 raise Busy(f"{self.path} is being measured by another process at this moment.")
             yield
 
+    def start_in(self, cwd: str) -> None:
+        """Say in the plan where the run is started from, so that its paths mean something on this machine."""
+        self.plan = self.plan.model_copy(update={"cwd": cwd})
+        self._stored = StoredPlan.of(self.plan, self._stored.run_id, self._stored.machine_digest)
+        replace_atomically(self.path / PLAN, self._stored.as_bytes())
+
+    def lines(self, name: str) -> list[Sealed]:
+        """Return the lines of ``blocks.jsonl`` or ``records.jsonl``, verified, each without its digest.
+
+        Raises:
+            DamagedFile: A line was changed, or one is missing.
+        """
+        path, before = self.path / name, seal.read(self.path)  # first, as lines may be added meanwhile
+        found = read_chain(path, self._start(name))
+        seal.verify_lines(path, found, before, self._stored.run_id)
+        return found
+
+    def _start(self, name: str) -> str:
+        """Return what the first line of a file is chained to: the run, so that no other run's lines fit."""
+        return f"{self._stored.run_id}/{name}"
+
     def decisions(self) -> list[Decision]:
         """Return every decision, in order."""
-        return [_parse(line, Decision, self.path / "blocks.jsonl") for line in read_lines(self.path / "blocks.jsonl")]
+        return [_parse(line.body, Decision, self.path / BLOCKS) for line in self.lines(BLOCKS)]
 
     def decide(self, block: Block) -> int:
         """Write down what is measured next; return which attempt at it this is."""
@@ -108,31 +155,95 @@ class RunFolder:
         attempts += [r.attempt for r in self.all_records() if r.block == block.name]
         attempt = 1 + max(attempts, default=0)
         decision = Decision(block=block, attempt=attempt, decided_at=datetime.now(UTC).isoformat(timespec="seconds"))
-        append_line(self.path / "blocks.jsonl", decision.model_dump_json())
+        append_sealed(self.path / BLOCKS, decision.model_dump_json(), self._start(BLOCKS))
         return attempt
 
     def all_records(self) -> Records:
-        """Return every record ever taken, replaced ones too."""
-        lines = read_lines(self.path / "records.jsonl")
-        return Records([_parse(line, Record, self.path / "records.jsonl") for line in lines], self.path)
+        """Return every record ever taken, replaced ones too; their samples are verified when they are read."""
+        return self.of([_parse(line.body, Record, self.path / RECORDS) for line in self.lines(RECORDS)])
+
+    def counting(self) -> Records:
+        """Return the records that count: of each block those of the latest attempt, of each trial its last take.
+
+        Raises:
+            DamagedFile: A record is of a block that was never decided.
+        """
+        return self._counting(self.all_records())
+
+    def _counting(self, taken: Records) -> Records:
+        latest = {decision.block.name: decision.attempt for decision in self.decisions()}
+        for number, record in enumerate(taken, 1):
+            if record.attempt > latest.get(record.block, 0):
+                raise DamagedFile(
+                    f"{self.path / BLOCKS} is damaged: attempt {record.attempt} at block {record.block!r}, of which "
+                    f"{RECORDS}, line {number} is, is not in it."
+                )
+        counted = {(r.block, r.trial): r for r in taken if latest[r.block] == r.attempt}
+        return Records(list(counted.values()), self.path, self._verified, recordings.lengths(taken))
 
     def records(self) -> Records:
-        """Return the records that count: of each block those of the latest attempt, of each trial its last take."""
-        latest = {decision.block.name: decision.attempt for decision in self.decisions()}
-        counting = {(r.block, r.trial): r for r in self.all_records() if latest.get(r.block) == r.attempt}
-        return Records(list(counting.values()), self.path)
+        """Return the records that count, with all files that their numbers come from verified, each once.
+
+        Raises:
+            DamagedFile: One is not as it was written, or is missing.
+        """
+        taken = self.all_records()
+        found = self._counting(taken)
+        self._verify_files(found, taken)
+        return found
+
+    def verify(self, *, lost_samples: bool = False) -> None:
+        """Make sure that all that numbers come from is as it was written; with ``lost_samples``, as far as it is there.
+
+        Raises:
+            DamagedFile: Something is not, or is missing.
+        """
+        taken = self.all_records()
+        self._verify_files(self._counting(taken), taken, lost_samples=lost_samples)
+
+    def of(self, records: Sequence[Record]) -> Records:
+        """Return records of this run as a sequence whose samples can be opened."""
+        return Records(records, self.path, self._verified)
+
+    def _verify_files(self, records: Records, taken: Records, *, lost_samples: bool = False) -> None:
+        """Verify the samples of some records, and the recordings as all records ever taken have them."""
+        for record in records:
+            for series in record.series:
+                if not (lost_samples and not samples.inside(self.path, series.file).is_file()):
+                    self.verify_samples(series.file, series.digest)
+        lengths = recordings.lengths(taken)
+        if lengths != self._recorded:
+            recordings.verify(self.path, taken)
+            self._recorded = lengths
+
+    def verify_samples(self, file: str, digest: str | None) -> None:
+        """Make sure, once, that a sample file is as it was written.
+
+        Raises:
+            DamagedFile: It is not, or is missing.
+        """
+        if file in self._verified:
+            return
+        if digest is None:
+            raise DamagedFile(f"{self.path / RECORDS} is damaged: it has no digest of {file}.")
+        samples.verify(self.path, file, digest)
+        self._verified.add(file)
 
     def finished(self, block: Block) -> list[Record] | None:
         """Return a block's records if all its trials were measured without failure and their samples are there."""
         wanted = {trial.id for trial in block.trials}
+        taken = self.all_records()
         found = {
             record.trial: record
-            for record in self.records()
+            for record in self._counting(taken)
             if record.block == block.name
             and record.status != "failed"
-            and all((self.path / series.file).is_file() for series in record.series)
+            and all(samples.inside(self.path, series.file).is_file() for series in record.series)
         }
-        return [found[trial.id] for trial in block.trials] if wanted == set(found) else None
+        if wanted != set(found):
+            return None
+        self._verify_files(self.of(list(found.values())), taken)
+        return [found[trial.id] for trial in block.trials]
 
     def keep_samples(self, trial: str, attempt: int, raw: list[RawSeries], *, take: int = 1) -> tuple[Series, ...]:
         """Write samples, one file a series; return what stands for them in the record."""
@@ -140,10 +251,10 @@ class RunFolder:
         return tuple(self._keep_series(f"{stem}-{n:03d}.npy", s) for n, s in enumerate(raw))
 
     def _keep_series(self, name: str, raw: RawSeries) -> Series:
-        samples = np.frombuffer(raw.data, dtype=np.float64)
-        buffer = io.BytesIO()
-        np.save(buffer, samples, allow_pickle=False)
-        replace_atomically(self.path / name, buffer.getvalue())
+        taken = np.frombuffer(raw.data, dtype=np.float64)
+        data = samples.to_bytes(taken)
+        replace_atomically(self.path / name, data)
+        self._verified.add(name)
         return Series(
             role=raw.role,
             rank=raw.rank,
@@ -152,15 +263,21 @@ class RunFolder:
             quantity=raw.quantity,
             unit=unit_of(raw.quantity),
             file=name,
-            n=len(samples),
+            n=len(taken),
             calls_per_sample=raw.calls_per_sample,
             start_ns=raw.start_ns,
             end_ns=raw.end_ns,
+            digest=digest_of(data),
         )
 
-    def keep(self, record: Record) -> None:
-        """Append a record; from here on it survives whatever happens."""
-        append_line(self.path / "records.jsonl", record.model_dump_json())
+    def keep(self, record: Record) -> Record:
+        """Append a record; from here on it survives whatever happens. Return it as it is kept."""
+        if record.sensors is not None and (self.path / record.sensors).is_file():
+            growing = self._recordings.setdefault(record.sensors, recordings.Growing())
+            length, digest = growing.go_on(self.path / record.sensors)
+            record = record.model_copy(update={"sensors_bytes": length, "sensors_digest": digest})
+        append_sealed(self.path / RECORDS, record.model_dump_json(), self._start(RECORDS))
+        return record
 
     def keep_files(self, files: Mapping[str, str | bytes | Iterable[str]]) -> None:
         """Write files that an experiment or a trial leaves, by their paths within the folder; long ones in parts."""
@@ -168,14 +285,19 @@ class RunFolder:
             path = self.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, str | bytes):
-                replace_atomically(path, content.encode() if isinstance(content, str) else content)
+                parts = seal.Tallied((content.encode() if isinstance(content, str) else content,))
             else:
-                replace_by_parts(path, (part.encode() for part in content))
+                parts = seal.Tallied(part.encode() for part in content)
+            replace_by_parts(path, parts)
+            self._left[name] = parts.digest
 
-    def keep_findings(self, findings: Findings) -> None:
-        """Write ``findings.json``."""
+    def keep_findings(self, findings: Findings, files: Mapping[str, str | bytes | Iterable[str]] | None = None) -> None:
+        """Write ``findings.json`` and the files beside it, then the seal that speaks of all of them."""
         text = json.dumps(findings.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False)
-        replace_atomically(self.path / "findings.json", text.encode() + b"\n")
+        self._left.clear()
+        self.keep_files({FINDINGS: f"{text}\n", **(files or {})})
+        reached = {name: seal.reached(self.lines(name)) for name in (BLOCKS, RECORDS)}
+        seal.write(self.path, seal.Seal(run_id=self._stored.run_id, lines=reached, files=dict(self._left)))
 
 
 def run_paths(parent: Path) -> list[Path]:
@@ -234,23 +356,17 @@ def point_latest(parent: Path, name: str) -> None:
         raise
 
 
-def _write(path: Path, value: Value) -> None:
-    text = json.dumps(value.as_json(), indent=2, ensure_ascii=False)
-    replace_atomically(path, text.encode() + b"\n")
+def _indented(value: Value) -> bytes:
+    return json.dumps(value.as_json(), indent=2, ensure_ascii=False).encode()
 
 
-def _read(path: Path, kind: type[ValueT]) -> ValueT:
-    content = read_json(path)
+def _parse(data: bytes, kind: type[ValueT], path: Path) -> ValueT:
+    """Return what verified bytes hold."""
     try:
-        return kind.model_validate(content)
+        return kind.model_validate_json(data)
     except ValidationError as error:
-        raise BadInput(f"{path} is not what this version of Assay writes: {first_problem(error)}.") from None
-
-
-def _parse(line: str, kind: type[ValueT], path: Path) -> ValueT:
-    try:
-        return kind.model_validate_json(line)
-    except ValidationError as error:
+        what = "is not what" if path.suffix == ".json" else "holds a line that"
+        ending = "" if path.suffix == ".json" else " does not"
         raise BadInput(
-            f"{path} holds a line that this version of Assay does not write: {first_problem(error)}."
+            f"{path} {what} this version of Assay{ending} write{'' if ending else 's'}: {first_problem(error)}."
         ) from None

@@ -13,23 +13,28 @@ from assay.core.durable import replace_atomically
 from assay.core.page import Page
 from assay.core.plan import Trial
 from assay.core.results import Findings, Record
+from assay.core.seals import DIGEST, PATTERN
 from assay.machine.model import Machine
 from assay.monitor.kernels.summary import TraceSummary
 from assay.monitor.lines import LINE
-from assay.store.plan import Plan
+from assay.store.plan import StoredPlan
 from assay.store.runs import Decision
+from assay.store.seal import Seal
 
 if TYPE_CHECKING:
     from assay.core.values import Value
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
+SEALED = frozenset({"decision", "plan", "record", "seal"})
+"""What is stored with its digest as the last key."""
 MODELS: dict[str, type[Value]] = {
     "decision": Decision,
     "findings": Findings,
     "machine": Machine,
     "page": Page,
-    "plan": Plan,
+    "plan": StoredPlan,
     "record": Record,
+    "seal": Seal,
     "trace": TraceSummary,
     "trial": Trial,
 }
@@ -41,6 +46,9 @@ def generate() -> dict[str, str]:
     adapters: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(model) for name, model in MODELS.items()}
     for name, adapter in {**adapters, "monitor": LINE}.items():
         schema = adapter.json_schema(mode="serialization", by_alias=True)
+        if name in SEALED:
+            schema["properties"][DIGEST] = {"type": "string", "pattern": f"^{PATTERN}$", "title": "Digest"}
+            schema["required"] = [*schema.get("required", ()), DIGEST]
         schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
         texts[f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     return texts

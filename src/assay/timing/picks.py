@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from assay.core import durable
 from assay.core.errors import BadInput
 from assay.core.home import home
+from assay.core.seals import read_sealed, write_sealed
 from assay.core.values import Params, Value, first_problem, identity
 from assay.timing.values import Pick
 
@@ -63,7 +64,7 @@ def save(
     )
     path = _path(place)
     path.parent.mkdir(exist_ok=True)
-    durable.replace_atomically(path, saved.model_dump_json(indent=2).encode())
+    write_sealed(path, saved.as_json())
     return saved
 
 
@@ -133,6 +134,8 @@ def _path(place: Place) -> Path:
 
 def _read(path: Path) -> Saved:
     try:
-        return Saved.model_validate(durable.read_json(path))
+        return Saved.model_validate_json(read_sealed(path))
     except ValidationError as error:
         raise BadInput(f"{path} is not a pick that Assay kept: {first_problem(error)}. Remove it.") from None
+    except BadInput as error:
+        raise type(error)(f"{str(error).rstrip('.')}. Remove it.") from None

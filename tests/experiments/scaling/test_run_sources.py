@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from assay.core.errors import BadInput
 from assay.core.plan import Block
+from assay.core.seals import digest_of
 from assay.experiments.scaling import EXPERIMENT
 from assay.experiments.scaling.judging import can_decide, judged, verdict_of
 from assay.experiments.scaling.rows import baseline_of
@@ -18,6 +18,7 @@ from assay.experiments.scaling.sources import read
 from assay.store.plan import Plan
 from assay.store.records import Records
 from assay.store.runs import RunFolder
+from assay.store.samples import to_bytes
 from tests.experiments.scaling.results import write
 from tests.experiments.scaling.worlds import FOUR_CORES, GEMM, World, about, options
 
@@ -40,10 +41,12 @@ def kept(parent: Path, world: World, wanted: ScalingOptions) -> RunFolder:
     while isinstance(block := EXPERIMENT.step(FOUR_CORES, wanted, known), Block):
         folder.decide(block)
         for record in (r for r in records if r.block == block.name):
+            named = []
             for series in record.series:
-                np.save(folder.path / "samples" / f"{series.file}.npy", records.samples(series))
-            named = tuple(s.model_copy(update={"file": f"samples/{s.file}.npy"}) for s in record.series)
-            folder.keep(record.model_copy(update={"series": named}))
+                data, name = to_bytes(records.samples(series)), f"samples/{series.file}.npy"
+                (folder.path / name).write_bytes(data)
+                named.append(series.model_copy(update={"file": name, "digest": digest_of(data)}))
+            folder.keep(record.model_copy(update={"series": tuple(named)}))
         known = folder.records()
     found = EXPERIMENT.analyse(FOUR_CORES, wanted, known)
     folder.keep_findings(found)

@@ -17,6 +17,7 @@ from assay.experiments.variance import sources as variance
 from assay.isolation.targets import targets
 from assay.store.identity import model_of
 from assay.store.runs import RunFolder, run_paths
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ def read(path: Path) -> Source:
         return _run(path) if (path / PLAN).is_file() else _folder(path)
     if not path.stat().st_size:
         raise BadInput(f"{path} is empty.")
+    verify_file(path)
     content = read_json(path)
     _refuse_newer(content, path)
     try:
@@ -67,6 +69,8 @@ def _run(path: Path) -> Source:
     """Return a run: its records, in the terms of its experiment too, and what it found."""
     _refuse_newer(read_json(path / PLAN), path / PLAN)
     folder = RunFolder.open(path)
+    for left in (FINDINGS, THRESHOLDS):
+        verify_file(path / left)
     experiment = folder.plan.experiment
     readers: dict[View, Reader] = {"times": lambda: from_run.numbers_of(folder)}
     if experiment == "threshold" and (path / THRESHOLDS).is_file():

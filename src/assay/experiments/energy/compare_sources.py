@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from assay.core.durable import read_json, read_text
-from assay.core.errors import BadInput
+from assay.core.errors import BadInput, DamagedFile
 from assay.core.values import first_problem
 from assay.experiments.energy.comparing import FIGURES_OF, Known, Of, Point
 from assay.experiments.energy.csv_rows import parse
@@ -19,6 +19,7 @@ from assay.experiments.energy.report_files import JSON_FILE
 from assay.experiments.energy.rows import EnergyResult
 from assay.experiments.energy.score import SCORE
 from assay.store.runs import run_paths
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ def read(paths: Iterable[Path]) -> Sources:
         for file in _files(path, found):
             try:
                 _take(file, found)
+            except DamagedFile:
+                raise
             except BadInput as error:
                 if len(paths) == 1 and file == path:
                     raise
@@ -96,6 +99,7 @@ def _files(path: Path, found: Sources) -> list[Path]:
 
 
 def _take(file: Path, found: Sources) -> None:
+    verify_file(file)
     if file.suffix.lower() == ".csv":
         found.rows += _table(file, found)
         return

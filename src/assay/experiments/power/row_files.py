@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from assay.core.errors import BadInput
+from assay.core.errors import BadInput, DamagedFile
 from assay.core.values import SCHEMA_VERSION, first_problem
 from assay.experiments.power.row_csv import records_of
 from assay.experiments.power.rows import GpuRow, SweepRow
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -55,7 +56,10 @@ class _File(Generic[RowT]):
 def gather(paths: Sequence[Path], name: str, kind: type[RowT]) -> Gathered[RowT]:
     """Read all rows of a kind that paths name: run folders, folders of such, .jsonl or .csv files.
 
-    ``name`` is the rows' file within a run folder. Nothing is raised: where nothing can be used there are no rows.
+    ``name`` is the rows' file within a run folder. Where nothing can be used there are no rows.
+
+    Raises:
+        DamagedFile: A run's rows are not as the run left them.
     """
     unusable: list[str] = []
     files = list(dict.fromkeys(file for path in paths for file in _files(path, name, unusable)))
@@ -64,6 +68,8 @@ def gather(paths: Sequence[Path], name: str, kind: type[RowT]) -> Gathered[RowT]
     for file in files:
         try:
             read = _read(file, kind, many)
+        except DamagedFile:
+            raise
         except BadInput as error:
             unusable.append(str(error).rstrip("."))
             continue
@@ -105,6 +111,7 @@ def _within(folder: Path, name: Path) -> Iterator[Path]:
 
 
 def _read(file: Path, kind: type[RowT], many: TypeAdapter[list[RowT]]) -> _File[RowT]:
+    verify_file(file)
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from assay.core.durable import read_json
-from assay.core.errors import BadInput
+from assay.core.errors import BadInput, DamagedFile
 from assay.core.values import first_problem
 from assay.experiments.scaling.analysis import analyse
 from assay.experiments.scaling.older_rows import parse
@@ -18,6 +18,7 @@ from assay.experiments.scaling.rows import newest, with_speedups
 from assay.experiments.scaling.run_rows import rows_of
 from assay.store.identity import model_of
 from assay.store.runs import RunFolder, run_paths
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,6 +108,8 @@ def _tried(reader: Callable[[Path], list[ItemT]], path: Path, unusable: list[str
     """Return what a reader finds, or nothing, having kept what it says."""
     try:
         return reader(path)
+    except DamagedFile:
+        raise
     except BadInput as error:
         unusable.append(str(error).rstrip("."))
         return []
@@ -115,6 +118,7 @@ def _tried(reader: Callable[[Path], list[ItemT]], path: Path, unusable: list[str
 def _content(file: Path) -> list[JsonValue]:
     if not file.stat().st_size:
         raise BadInput(f"{file} is empty.")
+    verify_file(file)
     return [read_json(file)]
 
 

@@ -17,6 +17,7 @@ from assay.experiments.threshold.form import Results
 from assay.experiments.threshold.measured import Seen, Sides, Taken
 from assay.experiments.threshold.older import FILE
 from assay.experiments.threshold.options import Point, Threshold
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +62,7 @@ def read(path: Path) -> Saved:
     file = path / FILE if path.is_dir() else path
     if path.is_dir() and not file.is_file():
         raise BadInput(f"{path} holds no {FILE}: it is not the folder of a finished `assay threshold run`.")
+    verify_file(file)
     content = read_json(file)
     if not isinstance(content, dict):
         raise BadInput(f"{file} holds no results: it must be a mapping.")

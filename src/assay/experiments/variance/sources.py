@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.core.durable import read_json
-from assay.core.errors import BadInput
+from assay.core.errors import BadInput, DamagedFile
 from assay.experiments.variance.from_records import gathered
 from assay.experiments.variance.older_format import parse
 from assay.store.runs import RunFolder
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,8 @@ def read_group(paths: Sequence[Path], phase: str) -> Group:
     for path in paths:
         try:
             sources += _read(path, phase)
+        except DamagedFile:
+            raise
         except BadInput as error:
             unusable.append(str(error).rstrip("."))
     return Group(tuple(sources), tuple(unusable))
@@ -89,6 +92,7 @@ def _file(path: Path) -> Source:
     """Read one older file; its name tells the device where it does not say so itself."""
     if path.is_file() and not path.stat().st_size:
         raise BadInput(f"{path} is empty.")
+    verify_file(path)
     content = read_json(path)
     try:
         older = parse(content)

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from assay.core.durable import append_line, friendly_os_errors, read_json, replace_atomically
+from assay.core.durable import append_line, friendly_os_errors, read_json
 from assay.core.errors import BadInput, MachineCannot
 from assay.core.results import Findings
 from assay.core.values import first_problem
@@ -22,6 +22,7 @@ from assay.hosts.remote.environment import last_line
 from assay.hosts.remote.there.folder import NOTHING_THERE, RUN
 from assay.hosts.remote.there.unpacking import unpack
 from assay.store.runs import RunFolder, point_latest
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,28 +80,16 @@ def _read_through(archive: Path, scratch: Path, start: str, order: Order) -> Pat
     if not _NAME.fullmatch(run.name):
         raise BadInput(f"a run is not called {run.name!r}")
     folder = RunFolder.open(run)
-    folder.decisions()
-    for record in folder.all_records():
-        for series in record.series:
-            if not (run / series.file).resolve().is_relative_to(run.resolve()):
-                raise BadInput(f"{series.file} leads out of the run")
-            if record.status == "ok" and not (run / series.file).is_file():
-                raise BadInput(f"{series.file} is missing")
+    folder.verify()
     if (run / "findings.json").exists():
+        verify_file(run / "findings.json")
         try:
             Findings.model_validate(read_json(run / "findings.json"))
         except ValidationError as error:
             raise BadInput(f"findings.json is not what this version of Assay writes: {first_problem(error)}") from None
     if folder.plan.cwd == start:
-        start_in(folder, order.cwd)
+        folder.start_in(order.cwd)
     return run
-
-
-def start_in(folder: RunFolder, cwd: str) -> None:
-    """Say in a run's plan where it was started from, so that its paths mean something on this machine."""
-    plan = folder.plan.model_copy(update={"cwd": cwd})
-    text = json.dumps(plan.as_json(), indent=2, ensure_ascii=False)
-    replace_atomically(folder.path / "plan.json", text.encode() + b"\n")
 
 
 def _kept(archive: Path, order: Order, where: str, error: Exception) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, insert, select, update
 
-from assay.core.errors import AssayError, BadInput
+from assay.core.errors import AssayError, BadInput, DamagedFile
 from assay.store.history.database import Database, insert_many
 from assay.store.history.points import State, is_finished, state_of, told
 from assay.store.history.rows import point_row, run_row, series_row
@@ -42,7 +42,7 @@ def _unseen(_done: int, _of: int) -> None:
 
 @dataclass
 class Imported:
-    """What came of an import: how many runs, and the folders that were left out."""
+    """What came of an import: how many runs, and the folders that were left out, some of them as they are damaged."""
 
     new: int = 0
     replaced: int = 0
@@ -51,6 +51,7 @@ class Imported:
     forgotten: int = 0
     unfinished: list[Path] = field(default_factory=list)
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
+    damaged: int = 0
 
     @property
     def read(self) -> int:
@@ -147,6 +148,7 @@ def _batches(
                 found.unchanged += 1
         except (AssayError, OSError) as error:
             found.unreadable.append((path, str(error)))
+            found.damaged += isinstance(error, DamagedFile)
         if sum(len(one.points) for one in batch) >= BATCH:
             yield batch
             batch = []

@@ -17,6 +17,8 @@ from assay.stats.intervals import restarts_interval
 from assay.stats.summary import usual_method
 from assay.store.history.keys import Key, Keys, host_class, named, short_hash
 from assay.store.history.reading import entries
+from assay.store.runs import BLOCKS, RECORDS
+from assay.store.seal import verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,16 +96,18 @@ class Told:
 
 
 def state_of(folder: RunFolder) -> State:
-    """Return a run's identity and how far it has come; it has the same identity wherever its folder is moved."""
+    """Return a run's identity and how far it has come; it has the same identity wherever its folder is moved.
+
+    Raises:
+        DamagedFile: A line of it was changed, or one is missing.
+    """
     identity = short_hash([folder.plan.as_json(), folder.machine.host, folder.machine.boot_id])
     content = hashlib.sha256()
     lines = 0
-    for name in ("blocks.jsonl", "records.jsonl"):
-        path = folder.path / name
-        data = path.read_bytes() if path.is_file() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        lines += whole.count(b"\n")
-        content.update(whole + b"\0")
+    for name in (BLOCKS, RECORDS):
+        whole = folder.lines(name)
+        lines += len(whole)
+        content.update((whole[-1].digest if whole else name).encode())
     return State(identity, lines, content.hexdigest()[:16])
 
 
@@ -201,6 +205,7 @@ def is_finished(folder: RunFolder) -> bool:
 
 def _headline(folder: RunFolder) -> str:
     path = folder.path / "findings.json"
+    verify_file(path)
     try:
         return Findings.model_validate(read_json(path)).headline
     except ValidationError as error:

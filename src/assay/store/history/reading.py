@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
-from assay.core.durable import read_lines
 from assay.core.errors import BadInput
 from assay.core.results import Interference, Origin, Scope, Status
 from assay.core.values import SCHEMA_VERSION, Value, first_problem
+from assay.store.runs import RECORDS
 
 if TYPE_CHECKING:
     from assay.core.plan import Trial
@@ -40,6 +40,15 @@ class Said(Value):
     estimate: Measured
 
 
+class Kept(Value):
+    """A sample file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    file: str
+    digest: str | None = None
+
+
 class Entry(Value):
     """A record, in short."""
 
@@ -49,6 +58,7 @@ class Entry(Value):
     trial: str
     block: str
     attempt: int
+    series: tuple[Kept, ...] = ()
     estimates: tuple[Said, ...] = ()
     disturbed: tuple[Interference, ...] = ()
     status: Status
@@ -57,13 +67,17 @@ class Entry(Value):
 
 
 def entries(folder: RunFolder) -> list[tuple[Entry, Trial]]:
-    """Return the records that count, in short, each with its trial: of each block the latest attempt, the last take."""
+    """Return the records that count, in short, each with its trial: of each block the latest attempt, the last take.
+
+    Raises:
+        DamagedFile: A line or the samples of a record are not as they were written.
+    """
     latest = {decision.block.name: decision for decision in folder.decisions()}
-    path = folder.path / "records.jsonl"
+    path = folder.path / RECORDS
     counting: dict[str, dict[str, Entry]] = {name: {} for name in latest}
-    for line in read_lines(path):
+    for line in folder.lines(RECORDS):
         try:
-            entry = Entry.model_validate_json(line)
+            entry = Entry.model_validate_json(line.body)
         except ValidationError as error:
             what = f"holds a line that this version of Assay does not write: {first_problem(error)}"
             raise BadInput(f"{path} {what}.") from None
@@ -71,6 +85,8 @@ def entries(folder: RunFolder) -> list[tuple[Entry, Trial]]:
         if decision is not None and decision.attempt == entry.attempt:
             counting[entry.block][entry.trial] = entry
     found: list[tuple[Entry, Trial]] = []
+    for kept in (kept for measured in counting.values() for entry in measured.values() for kept in entry.series):
+        folder.verify_samples(kept.file, kept.digest)
     for name, measured in counting.items():
         trials = _by_id(list(measured), latest[name].block.trials)
         found += [(entry, trials[identity]) for identity, entry in measured.items() if identity in trials]

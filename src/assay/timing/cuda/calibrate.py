@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import ValidationError
 
-from assay.core import durable
-from assay.core.errors import MachineCannot, TrialFailed
+from assay.core.errors import BadInput, MachineCannot, TrialFailed
 from assay.core.home import home
+from assay.core.seals import read_sealed, write_sealed
 from assay.timing.adaptive import warm_up
 from assay.timing.cuda.known import ERROR_US, Known
 from assay.timing.cuda.stamped import GraphClock, QueueClock
@@ -87,12 +87,13 @@ def calibrate(bench: Bench) -> None:
         except (MachineCannot, TrialFailed):
             return
         path.parent.mkdir(exist_ok=True)
-        durable.replace_atomically(path, known.model_dump_json(indent=2).encode())
+        write_sealed(path, known.as_json())
     bench.known = known
 
 
 def _kept(path: Path) -> Known | None:
+    """Return what was kept; null where nothing was, or it is damaged: then it is found again."""
     try:
-        return Known.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValidationError):
+        return Known.model_validate_json(read_sealed(path))
+    except (BadInput, ValidationError):
         return None

@@ -5,13 +5,13 @@ Doing so again, after a line that was lost meanwhile, starts nothing twice.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assay.core.errors import AssayError
 from assay.hosts.remote.there import folder as its
 from assay.hosts.remote.there import follow
 from assay.hosts.remote.there.keeper import main as keep
@@ -42,6 +42,9 @@ def main(base: Path, key: str, order: str) -> int:
     except OSError as error:
         sys.stderr.write(f"{error.strerror or error}: {error.filename or folder}")
         return 1
+    except AssayError as error:
+        sys.stderr.write(str(error))
+        return 1
     return follow.main(folder, 0, 0)
 
 
@@ -53,18 +56,15 @@ def _take_in(folder: Path, environment: Path) -> None:
         for name in ("nodes", "ranks", job["start"]):
             (part / name).mkdir(parents=True, exist_ok=True)
         if job["resumes"] is not None:
-            _start_here(part / job["start"] / job["resumes"] / "plan.json", folder / job["start"])
+            from assay.store.runs import RunFolder
+
+            RunFolder.open(part / job["start"] / job["resumes"]).start_in(str(folder / job["start"]))
         shutil.copy(environment / its.ENV, part / its.ENV)
         part.rename(folder)
-    except OSError:
+    except (OSError, AssayError):
         shutil.rmtree(part, ignore_errors=True)
         if not folder.is_dir():
             raise
-
-
-def _start_here(plan: Path, start: Path) -> None:
-    """Have a run that goes on start from the folder where its files are now."""
-    its.write(plan, {**json.loads(plan.read_text()), "cwd": str(start)})
 
 
 def _start_once(folder: Path) -> None:

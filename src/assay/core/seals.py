@@ -1,0 +1,154 @@
+"""Digests inside JSON: the last key of an object is the SHA-256 of the bytes before it.
+
+    {"trial":"4f2a","status":"ok","digest":"sha256:…"}
+     └───────── these bytes ──────┘
+
+What is verified is what is stored: nothing is serialised again. Lines of one file are chained, as the digest of each
+also covers that of the line before it, so that a line that is changed, missing, repeated or out of order is noticed.
+This guards against accidents, as damaged disks, cut copies and edits by hand. Whoever wants to forge can seal again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from assay.core.durable import append_after, read_bytes, read_json, replace_atomically
+from assay.core.errors import BadInput, DamagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pydantic import JsonValue
+
+DIGEST = "digest"
+PATTERN = "sha256:[0-9a-f]{64}"
+_SEAL = re.compile(rb'(?:,"digest":"|,\n  "digest": ")(%b)"(?:\}|\n\}\n?)\Z' % PATTERN.encode())
+_CHANGED = "its digest does not match: it was changed after it was written"
+
+
+class Sealed(NamedTuple):
+    """A JSON object without its digest, and that digest."""
+
+    body: bytes
+    digest: str
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of some bytes: ``sha256:`` and 64 hexadecimal digits."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def sealed(text: str, before: str = "") -> str:
+    """Return a JSON object, on one line or indented, with its digest; ``before`` is what its place hangs on."""
+    content = text.rstrip().removesuffix("}").rstrip()
+    if not content.startswith("{") or content == "{":
+        raise ValueError("only a JSON object that has keys can be sealed")
+    digest = _chained(content.encode(), before)
+    return f'{content},\n  "digest": "{digest}"\n}}' if "\n" in content else f'{content},"digest":"{digest}"}}'
+
+
+def unsealed(data: bytes, before: str = "") -> Sealed | None:
+    """Return the object in some bytes without its digest; null where it has none.
+
+    Raises:
+        DamagedFile: The digest is that of other bytes, or of another place.
+    """
+    found = _SEAL.search(data)
+    if found is None:
+        return None
+    content, digest = data[: found.start()], found[1].decode()
+    if _chained(content, before) != digest:
+        raise DamagedFile(_CHANGED)
+    return Sealed(content + b"}", digest)
+
+
+def _chained(content: bytes, before: str) -> str:
+    return digest_of(before.encode() + b"\n" + content)
+
+
+def write_sealed(path: Path, content: Mapping[str, JsonValue]) -> None:
+    """Write a JSON object with its digest, whole or not at all."""
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    replace_atomically(path, sealed(text).encode() + b"\n")
+
+
+def read_sealed(path: Path) -> bytes:
+    """Return the JSON object in a file, verified and without its digest.
+
+    Raises:
+        DamagedFile: It is not as it was written, or no JSON.
+        BadInput: It cannot be read, or was written without a digest.
+    """
+    try:
+        found = unsealed(read_bytes(path))
+    except DamagedFile as error:
+        raise DamagedFile(f"{path} is damaged: {error}.") from None
+    if found is None:
+        try:
+            read_json(path)
+        except BadInput as error:
+            raise DamagedFile(str(error)) from None
+        raise BadInput(f"{path} is not what this version of Assay writes: it has no digest.")
+    return found.body
+
+
+def sealed_lines(texts: Iterable[str], start: str) -> list[str]:
+    """Return JSON objects as chained lines; ``start`` stands for the line before the first."""
+    lines: list[str] = []
+    before = start
+    for text in texts:
+        lines.append(sealed(text, before))
+        before = _last_digest(lines[-1].encode()) or before
+    return lines
+
+
+def append_sealed(path: Path, text: str, start: str) -> None:
+    """Append a JSON object as a line that is chained to the last one; when this returns, it survives a crash.
+
+    Raises:
+        DamagedFile: The last line has no digest to go on from.
+    """
+
+    def following(last: bytes | None) -> str:
+        before = start if last is None else _last_digest(last)
+        if before is None:
+            raise DamagedFile(f"{path} is damaged: its last line has no digest, so that none can be added.")
+        return sealed(text, before)
+
+    append_after(path, following)
+
+
+def _last_digest(line: bytes) -> str | None:
+    found = _SEAL.search(line)
+    return None if found is None else found[1].decode()
+
+
+def read_chain(path: Path, start: str) -> list[Sealed]:
+    """Return the whole lines of a file, verified; a last line that was cut off is left out, a missing file is empty.
+
+    Raises:
+        DamagedFile: A line was changed, or one before it is missing, repeated or elsewhere.
+        BadInput: The file cannot be read, or a line has no digest.
+    """
+    if not path.is_symlink() and not path.exists():
+        return []
+    data = read_bytes(path)
+    lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
+    found: list[Sealed] = []
+    before = start
+    for number, line in enumerate(lines, 1):
+        try:
+            each = unsealed(line, before)
+        except DamagedFile:
+            raise DamagedFile(f"{path}, line {number} is damaged: it, or one before it, was changed or lost.") from None
+        if each is None:
+            raise DamagedFile(
+                f"{path} holds a line that this version of Assay does not write: line {number} has no digest."
+            )
+        found.append(each)
+        before = each.digest
+    return found
