@@ -102,7 +102,8 @@ def _stored(array: np.ndarray) -> bytes:
 
 
 def _samples(data: bytes) -> np.ndarray:
-    return np.load(io.BytesIO(data))
+    samples: np.ndarray = np.load(io.BytesIO(data))
+    return samples
 
 
 def doubled(data: bytes, _chance: random.Random) -> bytes:

@@ -15,6 +15,7 @@ from assay.experiments.matrix.effects import effect, judge, logs, margin, measur
 from assay.experiments.matrix.intensity import Intensity, intensity, mean
 from assay.experiments.matrix.meetings import Row, samples_of
 from assay.experiments.matrix.plan import block_of
+from assay.store.records import Records
 from tests.experiments.matrices import CPU, HBM, MACHINE, MEMORY, SOFTMAX, folder_in, options, world
 
 if TYPE_CHECKING:

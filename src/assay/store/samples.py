@@ -98,6 +98,6 @@ def _problem(found: NDArray[np.generic], series: Series) -> str | None:
         return f"they are {len(found)}, but the record has {series.n}"
     if series.quantity not in MAY_BE_UNKNOWN and not bool(np.isfinite(found).all()):
         return "one is not a finite number"
-    if series.quantity in NEVER_NEGATIVE and bool((found < 0).any()):
+    if series.quantity in NEVER_NEGATIVE and bool(np.less(found.astype(np.float64), 0).any()):
         return f"a {series.quantity} is negative"
     return None
