@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 NUMBER = re.compile(rb"(?<=[:\[,])(-?\d+\.\d+)(?=[,\]}])")
+DRAWN = frozenset({".md", ".html"})
+"""Reports, which nothing reads back."""
 CORE = ("plan.json", "machine.json", "blocks.jsonl", "records.jsonl", "seal.json", "findings.json")
 
 
@@ -95,15 +99,14 @@ def line_lost(data: bytes, chance: random.Random) -> bytes:
     return b"".join(lines)
 
 
-def _stored(array: np.ndarray) -> bytes:
+def _stored(array: NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _samples(data: bytes) -> np.ndarray:
-    samples: np.ndarray = np.load(io.BytesIO(data))
-    return samples
+def _samples(data: bytes) -> NDArray[np.float64]:
+    return np.asarray(np.load(io.BytesIO(data)), dtype=np.float64)
 
 
 def doubled(data: bytes, _chance: random.Random) -> bytes:
@@ -173,7 +176,7 @@ def _chosen(folder: Path, chance: random.Random) -> Path:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     core = [path for path in files if path.name in CORE and path.parent == folder]
     arrays = [path for path in files if path.suffix == ".npy"]
-    others = [path for path in files if path not in core and path.suffix not in {".npy", ".png"}]
+    others = [path for path in files if path not in core and path.suffix not in {".npy", ".png"} | DRAWN]
     groups = [group for group in (core, core, arrays, arrays, others) if group]
     return chance.choice(chance.choice(groups))
 

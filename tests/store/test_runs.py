@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from assay.core.errors import BadInput, MachineCannot
+from assay.core.errors import BadInput, DamagedFile, MachineCannot
 from assay.core.plan import Block, Method, Role, Subject, Trial
 from assay.core.results import Record, Window
 from assay.launch.outcome import RawSeries
@@ -192,3 +192,33 @@ def test_what_is_written_fits_the_shipped_schemas(tmp_path: Path) -> None:
 def test_the_shipped_schemas_are_those_of_the_models() -> None:
     shipped = {path.name: path.read_text() for path in schemas.FOLDER.glob("*.json")}
     assert shipped == schemas.generate(), "run `make schemas`"
+
+
+def test_a_recording_is_sealed_as_far_as_it_had_come_and_read_no_further(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, PLAN, MACHINE)
+    folder.decide(Block(name="b", why="because", trials=(TRIAL,)))
+    (folder.path / "monitor").mkdir()
+    path = folder.path / "monitor" / "a.jsonl"
+    path.write_bytes(b"one\ntwo\nthr")
+    first = folder.keep(record(sensors="monitor/a.jsonl"))
+    path.write_bytes(b"one\ntwo\nthree\nfour\n")
+    second = folder.keep(record(sensors="monitor/a.jsonl", take=2))
+    assert (first.sensors_bytes, second.sensors_bytes) == (8, 19)
+    path.write_bytes(b"one\ntwo\nthree\nfour\nfive\n")
+    assert len(RunFolder.open(folder.path).records()) == 1
+    for damaged in (b"one\ntwo\nthrEe\nfour\nfive\n", b"one\ntwO\nthree\nfour\n", b"one\ntwo\nthree\n", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=r"a\.jsonl is damaged"):
+            RunFolder.open(folder.path).records()
+    path.unlink()
+    with pytest.raises(DamagedFile, match=r"a\.jsonl does not exist"):
+        RunFolder.open(folder.path).records()
+
+
+def test_a_plan_that_starts_elsewhere_is_sealed_again_and_its_records_still_fit(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, PLAN, MACHINE)
+    folder.decide(Block(name="b", why="because", trials=(TRIAL,)))
+    folder.keep(record())
+    folder.start_in("/elsewhere")
+    opened = RunFolder.open(folder.path)
+    assert (opened.plan.cwd, len(opened.records())) == ("/elsewhere", 1)

@@ -96,8 +96,9 @@ def _problem(found: NDArray[np.generic], series: Series) -> str | None:
         return f"they have {found.ndim} dimensions, not one"
     if len(found) != series.n:
         return f"they are {len(found)}, but the record has {series.n}"
-    if series.quantity not in MAY_BE_UNKNOWN and not bool(np.isfinite(found).all()):
+    values = np.asarray(found, dtype=np.float64)
+    if series.quantity not in MAY_BE_UNKNOWN and not bool(np.isfinite(values).all()):
         return "one is not a finite number"
-    if series.quantity in NEVER_NEGATIVE and bool(np.less(found.astype(np.float64), 0).any()):
+    if series.quantity in NEVER_NEGATIVE and bool((values < 0).any()):
         return f"a {series.quantity} is negative"
     return None
