@@ -10,8 +10,10 @@ They add in squares. What of the sensor's error differs from window to window is
 wider than it must be, and never too narrow. The systematic bound of the sensor is kept apart, and is in neither.
 
 Of one process the spread is that of its calls: the interval is of what this process would give in another window, and
-says nothing of another process. Of several it is Student's t over them. Windows that are known better count for more,
-as far as processes are alike (DerSimonian and Laird; the spread is that of Hartung and Knapp).
+says nothing of another process. Of several it is Student's t over them. Windows that the sensor knows better count for
+more, as far as processes are alike (DerSimonian and Laird; the spread is that of Hartung and Knapp). How much the calls
+of a process spread is no weight: on a host that does not keep its speed, steady processes are the fast ones too, and
+the mean would be that of the fast ones.
 """
 
 from __future__ import annotations
@@ -107,8 +109,7 @@ def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
     shares = np.array([draw.share for draw in draws if draw.share is not None])
     known = relative and len(shares) == len(draws)
     scaled = np.log(values) if relative else values
-    errors = np.array([math.hypot(draw.share or 0.0, draw.spread or 0.0) for draw in draws]) / DEVIATIONS
-    weights = _weights(scaled, errors) if known else np.full(len(draws), 1.0)
+    weights = _weights(scaled, shares / DEVIATIONS) if known else np.full(len(draws), 1.0)
     weights = weights / weights.sum()
     centre = float(weights @ scaled)
     spread = math.sqrt(float(weights @ (scaled - centre) ** 2) / (len(draws) - 1))
