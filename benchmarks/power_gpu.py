@@ -94,7 +94,7 @@ def verify() -> int:
     differing = 0
     for name in NAMES.values():
         content = evidence.published(name)
-        if evidence.recomputed(name) != content["findings"]:
+        if not evidence.same(evidence.recomputed(name), content["findings"]):
             print(f"{name}: what follows from the samples is not what was published")
             differing = 1
         print(table(content["findings"], content["experiment"]) + "\n")

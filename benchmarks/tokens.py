@@ -15,7 +15,9 @@ split          a part of a smaller model on the CPU: where everything lies, and 
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "benchmarks/tokens.yaml"
+DECIMAL = re.compile(r"-?[\d.]+(e[-+]?\d+)?")
 COMMANDS = {
     "first": ("energy", "run", CONFIG),
     "again": ("energy", "run", CONFIG, "--set", "scenario.window_s=8"),
@@ -100,6 +103,12 @@ def publish() -> None:
         CSV.write_text(csv_of(run_folder), encoding="utf-8")
 
 
+def values_of(text: str) -> list[list[object]]:
+    """Return the cells of a CSV table, those that are decimal numbers as numbers."""
+    rows = csv.reader(text.splitlines())
+    return [[float(cell) if "." in cell and DECIMAL.fullmatch(cell) else cell for cell in row] for row in rows]
+
+
 def kept_runs() -> list[str]:
     """Return the names of the runs that are kept."""
     return [name for name in dict.fromkeys(NAMES.values()) if (evidence.RESULTS / f"{name}.json").exists()]
@@ -111,7 +120,7 @@ def verify() -> int:
     rows: dict[str, list[dict[str, Any]]] = {}
     for name in kept_runs():
         content = evidence.published(name)
-        if evidence.recomputed(name) != content["findings"]:
+        if not evidence.same(evidence.recomputed(name), content["findings"]):
             print(f"{name}: what follows from the samples is not what was published")
             differing = 1
         with evidence.unpacked(name) as run_folder:
@@ -119,7 +128,7 @@ def verify() -> int:
             print(reached(rows[name]) + "\n")
             if name == "tokens":
                 print(halves(run_folder) + "\n")
-                if csv_of(run_folder) != CSV.read_text(encoding="utf-8"):
+                if not evidence.same(values_of(csv_of(run_folder)), values_of(CSV.read_text(encoding="utf-8"))):
                     print(f"{CSV.name}: what follows from the samples is not what was published")
                     differing = 1
     for other in list(rows)[1:]:
