@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from assay.stats.longrun import OUTLIER, centred_time, long_run, quantile, robust_scale, winsorised
-from assay.stats.wander import normal_scores, wanders
+from assay.stats.wander import normal_scores, range_of_means, wanders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,7 @@ FEWEST = 64  # samples; with fewer, chance draws shapes of its own
 SMOOTHING = 5  # samples in the moving median that levels are looked for in: a level outlasts noise
 APART, APART_BY_CHANCE = 3.5, 8.0  # spreads between levels: halves of a Gaussian lie 2.7 apart, of an even spread 3.5
 RAREST = 0.1  # share of the time on the rarer level, below which it is a burst
+STAYS = 0.2  # of the distance between two levels, by which the means of eighths may stray from them
 FEWEST_SWITCHES = 4  # between two levels, for their shares to mean anything: two round trips
 DRIFT_CONFIDENCE = 0.99
 DRIFT_MATTERS = 0.005  # of the median, over the window
@@ -107,7 +108,8 @@ def two_levels(samples: Samples) -> Levels | None:
     upper = smooth >= split
     raw = samples[SMOOTHING // 2 : SMOOTHING // 2 + n]
     low, high = float(np.median(raw[~upper])), float(np.median(raw[upper]))
-    if wanders(raw - np.where(upper, high, low)):
+    rest = raw - np.where(upper, high, low)
+    if range_of_means(winsorised(rest)) > STAYS * (high - low) and wanders(rest):
         return None
     return Levels(
         low=low,
