@@ -155,6 +155,24 @@ def test_a_full_disk_ends_the_run_with_what_was_measured_kept(assay: Assay, tmp_
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "pipe.py:work"], "pipe.py is no file of Python code"),
+        (["time", "pipe.py:work"], "pipe.py is no file of Python code"),
+        (["report", "pipe.jsonl"], "pipe.jsonl is no plain file"),
+        (["monitor", "pipe.jsonl", "--duration", "0.1", "--host-only"], "pipe.jsonl is no plain file"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_instead_of_waited_for(
+    arguments: list[str], words: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(workplace / "pipe.py")
+    os.mkfifo(workplace / "pipe.jsonl")
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("size", ["4k", "8k,nr_inodes=4"])
 def test_a_disk_that_is_full_before_the_plan_is_kept_has_nothing_of_the_run(
     assay: Assay, tmp_path: Path, size: str

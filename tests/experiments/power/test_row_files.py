@@ -103,3 +103,13 @@ def test_racks_come_from_a_file_where_rows_do_not_know_them(tmp_path: Path) -> N
             read_racks(file)
     with pytest.raises(BadInput, match="cannot be read"):
         read_racks(tmp_path / "gone.csv")
+
+
+def test_racks_that_are_no_table_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "racks.csv"
+    file.write_text(f"host,{'x' * 200_000}\n")
+    with pytest.raises(BadInput, match="is not a table in CSV: field larger"):
+        read_racks(file)
+    file.write_bytes(b"n1,caf\xe9\n")
+    with pytest.raises(BadInput, match="cannot be read: .*line 1, column 7: not UTF-8 text"):
+        read_racks(file)

@@ -22,7 +22,10 @@ def read_racks(path: Path) -> dict[str, str]:
     Raises:
         BadInput: It cannot be read, or a line is something else.
     """
-    text = read_text(path).removeprefix("\ufeff")
+    try:
+        text = read_text(path).removeprefix("\ufeff")
+    except BadInput as error:
+        raise BadInput(f"--racks {path} cannot be read: {error}") from None
     found: dict[str, str] = {}
     for number, cells in enumerate(_lines_of_cells(text, path), 1):
         told = [cell.strip() for cell in cells]
