@@ -149,21 +149,26 @@ def damaged(kind: str, count: int, scratch: Path) -> list[list[Any]]:
         if code not in {0, 1} or expected is None:
             raise RuntimeError(f"{kind}: the folder cannot be reported as it is")
         here(["history", "import", str(good)])
+        folder = scratch / "damaged" / good.name
+        shutil.copytree(good, folder)
+        compared = json.loads(here(["compare", str(good), str(folder), "--json"])[1])
+        shutil.rmtree(folder)
         history = called(["history", "export", "-"], scratch)[1]
         for seed in range(count):
             chance = random.Random(f"{kind} {seed}")
-            folder = scratch / "damaged" / good.name
             shutil.copytree(good, folder, copy_function=os.link)
             what, file = mutate(folder, chance)
             for verb in verbs(seed):
                 words = {
                     "report": ["report", str(folder), "--json"],
-                    "compare": ["compare", str(good), str(folder)],
+                    "compare": ["compare", str(good), str(folder), "--json"],
                     "import": ["history", "import", str(folder)],
                     "resume": ["resume", str(folder)],
                 }[verb]
                 code, out, err = called(words, scratch)
                 came = outcome(code, out, err, expected if verb == "report" else None)
+                if verb == "compare" and came == "same" and json.loads(out) != compared:
+                    came = "changed"
                 if verb == "import" and called(["history", "export", "-"], scratch)[1] != history:
                     came = "changed"
                 rows.append([kind, seed, what, file if "/" not in file else f"{file.split('/')[0]}/", verb, code, came])

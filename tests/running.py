@@ -17,6 +17,7 @@ from assay.core.plan import Method, Role, Subject, Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
+from assay.store.runs import RunFolder
 from tests.forking import Forking
 
 if TYPE_CHECKING:
@@ -222,8 +223,8 @@ def finished(workplace: Path, forking: Forking, tmp_path_factory: pytest.TempPat
 
     place = made_once(tmp_path_factory, "finished-run", make)
     shutil.copytree(place / "runs", workplace / "runs", symlinks=True)
-    plan = workplace / "runs/latest/plan.json"
-    plan.write_text(plan.read_text().replace(str(place), str(workplace)))
+    folder = RunFolder.open(workplace / "runs/latest")
+    folder.start_in(folder.plan.cwd.replace(str(place), str(workplace)))
     code, out, err = json.loads((place / "ended.json").read_text())
     return Ran(code, out.replace(str(place), str(workplace)), err)
 
