@@ -78,7 +78,7 @@ def called(words: Sequence[str], scratch: Path) -> tuple[int, str, str]:
                 from assay.cli.main import main
                 from assay.reports import write
 
-                write.write_report = lambda *_: []  # the numbers are in question, and drawing them takes longest
+                write.write_report = lambda *_: ()  # the numbers are in question, and drawing them takes longest
                 code = main(list(words))
             except BaseException:  # noqa: BLE001 - a fork never returns
                 traceback.print_exc()
