@@ -155,12 +155,46 @@ def test_a_full_disk_ends_the_run_with_what_was_measured_kept(assay: Assay, tmp_
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.parametrize("count", ["2147483648", "9223372036854775808", "9" * 30])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "softmax@numpy", "--repeat"],
+        ["run", "softmax@numpy", "--ranks"],
+        ["run", "softmax@numpy", "--restarts"],
+        ["run", "softmax@numpy", "--benchmark-runs"],
+        ["run", "softmax@numpy", "--cpu-groups"],
+        ["contention", "run", "--workers-per-device"],
+        ["contention", "run", "--repeat"],
+        ["contention", "matrix", "--repeat"],
+        ["power", "characterize", "--repeat"],
+        ["power", "sweep", "gemm", "--restarts"],
+        ["scaling", "run", "--nproc"],
+        ["scaling", "run", "--quick"],
+        ["scaling", "predict", "--embed-dim"],
+        ["scaling", "test", "--nproc"],
+        ["threshold", "run", "--processes"],
+        ["history", "list", "--limit"],
+        ["trace", "softmax@numpy", "--calls"],
+    ],
+    ids=" ".join,
+)
+def test_a_count_that_cannot_be_meant_is_refused_before_anything_is_planned(
+    words: list[str], count: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, count]) == 2
+    printed = capsys.readouterr()
+    assert "is not in the range" in printed.err
+    assert words[-1] in printed.err
+    assert list(workplace.iterdir()) == [workplace / "bad.py"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["run", "pipe.py:work"], "pipe.py is no file of Python code"),
         (["time", "pipe.py:work"], "pipe.py is no file of Python code"),
-        (["report", "pipe.jsonl"], "pipe.jsonl is no plain file"),
+        (["report", "pipe.jsonl"], "pipe.jsonl is not a run folder"),
         (["monitor", "pipe.jsonl", "--duration", "0.1", "--host-only"], "pipe.jsonl is no plain file"),
     ],
 )

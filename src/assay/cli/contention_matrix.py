@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.params import (
+    AGGRESSORS,
+    COUNT,
+    PROCESSES,
+    Duration,
+    Fraction,
+    Listed,
+    minding_strangers,
+    retaking,
+    verb,
+    watching,
+)
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
@@ -38,10 +49,10 @@ NAME = r"[^-\s]\S*"
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the victims named.")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: one]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu:0", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @minding_strangers
 @click.option("--duration", type=Duration(), help="Per trial, starting not counted.  [default: 2 s]")
-@click.option("--repeat", type=click.IntRange(1), help="Blocks; intervals are over them.  [default: 6]")
+@click.option("--repeat", type=COUNT, help="Blocks; intervals are over them.  [default: 6]")
 @click.option("--budget", type=Duration(), help="For the whole run: shortens trials, and ends between blocks.")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
 @click.option("--minimum-effect", type=Fraction(), default="2%", show_default=True, help="What is smaller counts not.")

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import AGGRESSORS, Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.params import (
+    AGGRESSORS,
+    COUNT,
+    PROCESSES,
+    Duration,
+    Fraction,
+    Listed,
+    minding_strangers,
+    retaking,
+    verb,
+    watching,
+)
 from assay.cli.run import DEVICE, GPU, parameter
 from assay.core.errors import BadInput
 
@@ -38,11 +49,11 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workloads named.")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @click.option(
     "--workers-per-device",
     "workers",
-    type=click.IntRange(1),
+    type=PROCESSES,
     help="Processes per device.  [default: 2 per group of CPU cores without --aggressor, otherwise 1]",
 )
 @click.option(
@@ -57,7 +68,7 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @click.option("--tuner-command", metavar="'CMD {output}'", help="A tuner of yours: it writes JSON to {output}.")
 @click.option("--budget", type=Duration(), help="For the whole run: blocks until it is used.  [default: 300 s]")
 @click.option("--duration", type=Duration(), help="Of one trial, timing and tuning.  [default: from the budget]")
-@click.option("--repeat", type=click.IntRange(1), help="So many blocks.  [default: as many as fit the budget]")
+@click.option("--repeat", type=COUNT, help="So many blocks.  [default: as many as fit the budget]")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")
 @minding_strangers

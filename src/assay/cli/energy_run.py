@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Listed, minding_strangers, remembering, retaking, verb
+from assay.cli.params import COUNT, Duration, Listed, minding_strangers, remembering, retaking, verb
 
 if TYPE_CHECKING:
     from assay.cli.energy_after import After
@@ -39,7 +39,7 @@ FILE = click.Path(path_type=Path)
     help="Where a model computes.  [default: the file's, or auto]",
 )
 @click.option("--allow-missing", is_flag=True, help="Go on without GPUs that are missing, as long as one is there.")
-@click.option("--repeat", type=click.IntRange(1), help="Processes started afresh.  [default: the file's, or 3]")
+@click.option("--repeat", type=COUNT, help="Processes started afresh.  [default: the file's, or 3]")
 @click.option("--budget", type=Duration(), help="For the whole run: nothing is begun that would not fit.")
 @click.option("--isolation", help="none, gpu, cpu, numa or full.  [default: gpu; none on a CPU]")
 @minding_strangers

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, behind_dashes, retaking, verb, watching
+from assay.cli.params import PROCESSES, Duration, Fraction, Listed, behind_dashes, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
 FILE = click.Path(path_type=Path)
@@ -48,7 +48,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--budget", type=Duration(), help="For all restarts; --setup not counted.  [default: 2m]")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 1]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 1]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @click.option(
     "--strangers",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.history_options import filtered, wanted
-from assay.cli.params import verb
+from assay.cli.params import CALLS, verb
 
 if TYPE_CHECKING:
     from assay.core.page import Page
@@ -21,7 +21,7 @@ EMPTY = (
 @verb("list")
 @filtered(origin="all")
 @click.option("--series", "as_series", is_flag=True, help="Series with their keys, instead of runs.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Runs, at most.")
+@click.option("--limit", type=CALLS, default=20, show_default=True, help="Runs, at most.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def command(as_series: bool, as_json: bool, **given: Any) -> int:
     """Show the runs, the newest first, or with --series what they have measured again and again.

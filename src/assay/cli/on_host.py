@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from assay.cli.ordering import Dollars, TimeLimit, order_of
+from assay.cli.params import COUNT, PROCESSES
 from assay.core.errors import EXIT_STOPPED, AssayError, BadInput, EndedEarly, MachineCannot, StopRequested
 from assay.core.text import control_character
 
@@ -74,9 +75,9 @@ OPTIONS = {
         metavar="PATH",
         help="A file or folder that goes along; what the words name does so by itself.",
     ),
-    "nodes": click.option("--nodes", type=click.IntRange(1), cls=HostOption, help="Of the host.  [default: 1]"),
+    "nodes": click.option("--nodes", type=COUNT, cls=HostOption, help="Of the host.  [default: 1]"),
     "nproc": click.option(
-        "--nproc", type=click.IntRange(1), cls=HostOption, help="Processes on each node.  [default: its GPUs, or 1]"
+        "--nproc", type=PROCESSES, cls=HostOption, help="Processes on each node.  [default: its GPUs, or 1]"
     ),
     "partition": click.option("--partition", cls=HostOption, help="Slurm's partition, as --on slurm:PARTITION."),
     "account": click.option("--account", cls=HostOption, help="Slurm's account."),

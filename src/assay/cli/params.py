@@ -10,7 +10,14 @@ import click
 
 from assay.cli import leftovers
 from assay.core.errors import BadInput
-from assay.core.units import parse_duration_s, parse_fraction
+from assay.core.units import (
+    MOST_CALLS,
+    MOST_PROCESSES,
+    MOST_REPEATS,
+    MOST_SIZE,
+    parse_duration_s,
+    parse_fraction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +37,16 @@ SETTINGS: dict[str, Any] = {
 
 BEHIND_DASHES = "assay.behind_dashes"
 AS_GIVEN = "assay.as_given"
+
+COUNT = click.IntRange(1, MOST_REPEATS)
+"""How often something is done, or on how many nodes."""
+SEVERAL = click.IntRange(2, MOST_REPEATS)
+PROCESSES = click.IntRange(1, MOST_PROCESSES)
+"""How many processes there are at once."""
+RANKS_OR_NONE = click.IntRange(0, MOST_PROCESSES)
+CALLS = click.IntRange(1, MOST_CALLS)
+CALLS_OR_NONE = click.IntRange(0, MOST_CALLS)
+SIZE = click.IntRange(1, MOST_SIZE)
 
 AGGRESSORS = "cpu, memory, pcie, sm, hbm"
 """The aggressors that have a name of their own; written here, as help must not wait for their workloads."""
@@ -222,7 +239,7 @@ def retaking(function: FunctionT) -> FunctionT:
     return click.option(
         "--retake-disturbed",
         "retakes",
-        type=click.IntRange(0),
+        type=click.IntRange(0, MOST_REPEATS),
         default=0,
         show_default=True,
         help="Measure a trial that others disturbed again, at most so often.",

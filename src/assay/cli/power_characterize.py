@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.params import COUNT, PROCESSES, Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.power_fleet import fleeted, sent
 from assay.cli.run import DEVICE, GPU
 from assay.core.errors import BadInput, nearest
@@ -25,12 +25,12 @@ QUICK_DURATION_S, QUICK_SETTLE_S = 2.0, 10.0
 @click.option("--case", "names", multiple=True, metavar="NAME", help="Only these of its cases; * stands for anything.")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
-@click.option("--repeat", type=click.IntRange(1), help="How often all cases.  [default: as the file says, or 3]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
+@click.option("--repeat", type=COUNT, help="How often all cases.  [default: as the file says, or 3]")
 @click.option("--duration", type=Duration(), help="Timed per trial.  [default: as the file says, or 20 s]")
 @click.option("--settle", type=Duration(), help="At most, until steady.  [default: as the file says, or 2 min]")
 @click.option("--no-settle", is_flag=True, help="Do not wait until clocks and heat are steady.")
-@click.option("--restarts", type=click.IntRange(1), help="Fresh workers per trial.  [default: as the file says, or 1]")
+@click.option("--restarts", type=COUNT, help="Fresh workers per trial.  [default: as the file says, or 1]")
 @click.option("--rotate/--no-rotate", default=None, help="Every GPU has its turn to be timed.  [default: it has]")
 @click.option("--budget", type=Duration(), help="For the whole run: shortens trials, and ends between repeats.")
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")

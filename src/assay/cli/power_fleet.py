@@ -15,6 +15,7 @@ import click
 
 from assay.cli import on_host
 from assay.cli.on_host import HostOption
+from assay.cli.params import COUNT
 from assay.core.errors import BadInput, EndedEarly, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
@@ -28,14 +29,10 @@ FunctionT = TypeVar("FunctionT", bound="Callable[..., object]")
 TRIES = 2
 SLURM = "slurm"
 OPTIONS = {
-    "nodes": click.option(
-        "--nodes", type=click.IntRange(1), cls=HostOption, help="So many.  [default: all that are up]"
-    ),
+    "nodes": click.option("--nodes", type=COUNT, cls=HostOption, help="So many.  [default: all that are up]"),
     "nodelist": click.option("--nodelist", cls=HostOption, metavar="n1,n[4-7]", help="Which nodes.  [default: all]"),
-    "at_once": click.option("--at-once", type=click.IntRange(1), cls=HostOption, help="Nodes at a time, at most."),
-    "tries": click.option(
-        "--tries", type=click.IntRange(1), cls=HostOption, help=f"Of a node that fails.  [default: {TRIES}]"
-    ),
+    "at_once": click.option("--at-once", type=COUNT, cls=HostOption, help="Nodes at a time, at most."),
+    "tries": click.option("--tries", type=COUNT, cls=HostOption, help=f"Of a node that fails.  [default: {TRIES}]"),
 }
 """The options of a fleet, by their names."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.params import COUNT, PROCESSES, Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
 STEPS = r"[0-9.][0-9.:%a-zA-Z]*"
@@ -37,7 +37,7 @@ NAME = r"[a-z_]\w*"
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: one]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu:0", help="cpu, cpu:0, cuda:1.")
 @click.option("--together", is_flag=True, help="All GPUs at once; otherwise one after another.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @minding_strangers
 @click.option("--duration", type=Duration(), help="Per trial, starting not counted.  [default: 10 s]")
@@ -45,8 +45,8 @@ NAME = r"[a-z_]\w*"
     "--settle", type=Duration(zero_ok=True), help="At most, until clocks and heat are steady.  [default: 30 s]"
 )
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
-@click.option("--repeat", type=click.IntRange(1), help="How often each step; intervals are over them.  [default: 3]")
-@click.option("--restarts", type=click.IntRange(1), default=1, show_default=True, help="Fresh workers per trial.")
+@click.option("--repeat", type=COUNT, help="How often each step; intervals are over them.  [default: 3]")
+@click.option("--restarts", type=COUNT, default=1, show_default=True, help="Fresh workers per trial.")
 @click.option("--budget", type=Duration(), help="For the whole run: shortens trials, and ends between repeats.")
 @click.option("--max-slowdown", type=Fraction(), default="5%", show_default=True, help="The lowest cap within it.")
 @click.option("--minimum-effect", type=Fraction(), default="1%", show_default=True, help="What is smaller counts not.")

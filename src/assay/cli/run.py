@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, behind_dashes, minding_strangers, retaking, verb, watching
+from assay.cli.params import (
+    CALLS,
+    CALLS_OR_NONE,
+    COUNT,
+    PROCESSES,
+    Duration,
+    Fraction,
+    Listed,
+    behind_dashes,
+    minding_strangers,
+    retaking,
+    verb,
+    watching,
+)
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,18 +46,18 @@ DEVICE = r"(cpu|cuda)(:\d+(/\d+)?)?"
 )
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @click.option("--mode", type=click.Choice(["sequential", "concurrent"]), default="sequential", show_default=True)
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @minding_strangers
 @click.option("--duration", type=Duration(), help="Per trial, restarts included.  [default: 10 s]")
 @click.option("--budget", type=Duration(), help="For the whole run; shortens the trials to fit.")
 @click.option("--cooldown", type=Duration(zero_ok=True), default="0", help="Pause between trials.")
-@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How often everything.")
-@click.option("--restarts", type=click.IntRange(1), help="Fresh workers per trial.  [default: 5; 1 with given counts]")
-@click.option("--ranks", type=click.IntRange(1), help="Processes that run it as one group.  [default: 1]")
-@click.option("--warmup-runs", type=click.IntRange(0), help="Exactly so many untimed calls first.")
-@click.option("--benchmark-runs", type=click.IntRange(1), help="Exactly so many timed calls.")
+@click.option("--repeat", type=COUNT, default=1, show_default=True, help="How often everything.")
+@click.option("--restarts", type=COUNT, help="Fresh workers per trial.  [default: 5; 1 with given counts]")
+@click.option("--ranks", type=PROCESSES, help="Processes that run it as one group.  [default: 1]")
+@click.option("--warmup-runs", type=CALLS_OR_NONE, help="Exactly so many untimed calls first.")
+@click.option("--benchmark-runs", type=CALLS, help="Exactly so many timed calls.")
 @click.option(
     "--precision", type=Fraction(), default="1%", show_default=True, help="Known so well, a trial ends early."
 )

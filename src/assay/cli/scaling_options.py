@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from assay.cli.params import Listed
+from assay.cli.params import SIZE, Listed
 from assay.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ WORKLOAD = "dilated_attention"
 SEQUENCES = {"cuda": (16384, 32768, 65536), "cpu": (2048,)}
 """Lengths that are asked about unless told, by kind of device."""
 
-COUNT = click.IntRange(1)
-
 
 def shaped(function: FunctionT) -> FunctionT:
     """Add the options of the shape; what is not given is as the workload has it on the device."""
@@ -32,9 +30,7 @@ def shaped(function: FunctionT) -> FunctionT:
 
 
 _OPTIONS = (
-    click.option(
-        "--batch-size", type=COUNT, envvar="BATCH_SIZE", help="Sequences to a ring.  [default: 2; 1 on a CPU]"
-    ),
+    click.option("--batch-size", type=SIZE, envvar="BATCH_SIZE", help="Sequences to a ring.  [default: 2; 1 on a CPU]"),
     click.option(
         "--seq-lengths",
         cls=Listed,
@@ -43,9 +39,9 @@ _OPTIONS = (
         metavar="N...",
         help="Positions of a whole sequence.  [default: 16384 32768 65536; few on a CPU]",
     ),
-    click.option("--embed-dim", type=COUNT, envvar="EMBED_DIM", help="Elements over all heads.  [default: 768; 128]"),
-    click.option("--num-heads", type=COUNT, envvar="NUM_HEADS", help="Query heads.  [default: 12; 4]"),
-    click.option("--num-kv-heads", type=COUNT, help="Heads of keys and values.  [default: as many as of queries]"),
+    click.option("--embed-dim", type=SIZE, envvar="EMBED_DIM", help="Elements over all heads.  [default: 768; 128]"),
+    click.option("--num-heads", type=SIZE, envvar="NUM_HEADS", help="Query heads.  [default: 12; 4]"),
+    click.option("--num-kv-heads", type=SIZE, help="Heads of keys and values.  [default: as many as of queries]"),
     click.option(
         "--segment-lengths",
         cls=Listed,

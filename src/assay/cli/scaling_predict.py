@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Fraction, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.params import (
+    CALLS,
+    CALLS_OR_NONE,
+    PROCESSES,
+    Duration,
+    Fraction,
+    Listed,
+    minding_strangers,
+    retaking,
+    verb,
+    watching,
+)
 from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, sequences_of, shaped, subject_of, whole_numbers
 from assay.core.errors import BadInput
@@ -56,12 +67,10 @@ BENCHMARK_RUNS = 10
 )
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0", help="Which GPU measures.  [default: the first]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu:0", help="cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=click.IntRange(1), help="Groups the cores are parted into.  [default: 2]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 2]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
-@click.option("--warmup-runs", type=click.IntRange(0), default=3, show_default=True, envvar="WARMUP_RUNS")
-@click.option(
-    "--benchmark-runs", type=click.IntRange(1), default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS"
-)
+@click.option("--warmup-runs", type=CALLS_OR_NONE, default=3, show_default=True, envvar="WARMUP_RUNS")
+@click.option("--benchmark-runs", type=CALLS, default=BENCHMARK_RUNS, show_default=True, envvar="BENCHMARK_RUNS")
 @minding_strangers
 @retaking
 @watching

@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import hosted, sent
-from assay.cli.params import Duration, Fraction, Listed, Perhaps, minding_strangers, retaking, verb, watching
+from assay.cli.params import (
+    CALLS,
+    CALLS_OR_NONE,
+    COUNT,
+    PROCESSES,
+    RANKS_OR_NONE,
+    Duration,
+    Fraction,
+    Listed,
+    Perhaps,
+    minding_strangers,
+    retaking,
+    verb,
+    watching,
+)
 from assay.cli.run import DEVICE, GPU
 from assay.cli.scaling_options import NUMBER, shaped
 
@@ -20,8 +34,7 @@ if TYPE_CHECKING:
     from assay.hosts.base import Order
     from assay.machine.model import Machine
 
-COUNT = click.IntRange(1)
-RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0), "metavar": "[N]"}
+RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": RANKS_OR_NONE, "metavar": "[N]"}
 """Of an option that may stand alone or before a number of ranks."""
 
 
@@ -30,12 +43,12 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0)
 @click.option(
     "--ring-sizes", cls=Listed, item=NUMBER, metavar="R...", help="Ranks that share a sequence.  [default: 1 2 4 8]"
 )
-@click.option("--warmup-runs", type=click.IntRange(0), envvar="WARMUP_RUNS", help="Untimed calls.  [default: 3]")
-@click.option("--benchmark-runs", type=COUNT, envvar="BENCHMARK_RUNS", help="Timed calls.  [default: 10]")
+@click.option("--warmup-runs", type=CALLS_OR_NONE, envvar="WARMUP_RUNS", help="Untimed calls.  [default: 3]")
+@click.option("--benchmark-runs", type=CALLS, envvar="BENCHMARK_RUNS", help="Timed calls.  [default: 10]")
 @click.option(
     "--repeat", type=COUNT, help="All of it again, started afresh.  [default: 3; 1 with --quick; 5 with a gate]"
 )
-@click.option("--nproc", type=COUNT, help="So many ranks.  [default: one a device, or as torchrun has]")
+@click.option("--nproc", type=PROCESSES, help="So many ranks.  [default: one a device, or as torchrun has]")
 @click.option("--all", "every", is_flag=True, help="1, 2, 4 and 8 ranks, as far as there are devices.")
 @click.option("--quick", **RANKS, help="8192 and 16384 tokens, 1 warm-up, 3 runs, once; 1024 on a CPU. N: ranks.")
 @click.option("--large", **RANKS, help="131072 and 262144 tokens, batch 1. N: ranks.")
@@ -54,7 +67,7 @@ RANKS: dict[str, Any] = {"cls": Perhaps, "alone": "0", "type": click.IntRange(0)
 )
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs, by number or UUID.  [default: all]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=COUNT, help="Groups the cores are parted into.  [default: one a rank]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: one a rank]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @minding_strangers
 @retaking

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Listed, verb
+from assay.cli.params import PROCESSES, Duration, Listed, verb
 from assay.cli.run import DEVICE, GPU
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @verb("test")
-@click.option("--nproc", type=click.IntRange(1), help="So many ranks.  [default: 1, or as torchrun has]")
+@click.option("--nproc", type=PROCESSES, help="So many ranks.  [default: 1, or as torchrun has]")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0,1", help="Which GPUs.  [default: as many as ranks]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")

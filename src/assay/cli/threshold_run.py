@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.on_host import HostOption, hosted, sent
-from assay.cli.params import Duration, Listed, minding_strangers, retaking, verb, watching
+from assay.cli.params import PROCESSES, SEVERAL, Duration, Listed, minding_strangers, retaking, verb, watching
 from assay.cli.run import DEVICE, GPU
 
 if TYPE_CHECKING:
     from assay.experiments.threshold.options import ThresholdOptions
     from assay.machine.model import Machine
 
-COUNT = click.IntRange(1)
 FILE = click.Path(path_type=Path)
 
 
@@ -47,14 +46,14 @@ FILE = click.Path(path_type=Path)
 )
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]")
 @click.option("--device", "devices", cls=Listed, item=DEVICE, metavar="cpu", help="cpu, cpu:0, cuda:1.")
-@click.option("--cpu-groups", type=COUNT, help="Groups the cores are parted into.  [default: 1]")
+@click.option("--cpu-groups", type=PROCESSES, help="Groups the cores are parted into.  [default: 1]")
 @click.option("--isolation", default="full", show_default=True, help="none, gpu, cpu, numa or full.")
 @minding_strangers
 @click.option(
     "--duration", type=Duration(), help="Of one process, starting not counted.  [default: 60 s; 20 s on a CPU]"
 )
 @click.option("--budget", type=Duration(), help="For the whole run.  [default: 4m; 90 s on a CPU]")
-@click.option("--processes", type=click.IntRange(2), help="At the most; one is one draw.  [default: 5]")
+@click.option("--processes", type=SEVERAL, help="At the most; one is one draw.  [default: 5]")
 @click.option("--cache", type=click.Choice(["cold", "warm"]), help="A GPU's L2 before each call.  [default: cold]")
 @retaking
 @watching

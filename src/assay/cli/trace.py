@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.params import Duration, Listed, verb
+from assay.cli.params import CALLS, CALLS_OR_NONE, Duration, Listed, verb
 from assay.core.errors import BadInput, MachineCannot, StopRequested
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ GPU = r"\d+(/\d+)?|(GPU|MIG)-\S+"
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the workload.")
 @click.option("--gpus", cls=Listed, item=GPU, metavar="0", help="Which GPU, by number or UUID.  [default: the first]")
 @click.option("--device", metavar="cpu", help="cpu, cuda or cuda:1.  [default: a GPU where there is one]")
-@click.option("--calls", type=click.IntRange(1), default=10, show_default=True, help="That are traced, back to back.")
-@click.option("--warmup", type=click.IntRange(0), default=3, show_default=True, help="Calls before them.")
+@click.option("--calls", type=CALLS, default=10, show_default=True, help="That are traced, back to back.")
+@click.option("--warmup", type=CALLS_OR_NONE, default=3, show_default=True, help="Calls before them.")
 @click.option(
     "--counters",
     type=click.Choice(["auto", "ncu", "none"]),

@@ -12,6 +12,12 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?)\s*([a-zµμ]*)\s*
 LONGEST_S = 30 * 86400.0
 """No single duration is longer than thirty days: a larger one is a slip of the finger."""
 
+MOST_REPEATS = 10_000
+MOST_PROCESSES = 1_024
+MOST_CALLS = 10_000_000
+MOST_SIZE = 2**31 - 1
+"""No count is larger, for the same reason: each repeat is planned, and each process is started."""
+
 _UNIT_SUFFIXES = {
     "us": "µs",
     "ms": "ms",

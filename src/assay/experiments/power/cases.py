@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from assay.core.durable import read_settings
 from assay.core.errors import BadInput, nearest
-from assay.core.units import parse_duration_s
+from assay.core.units import MOST_REPEATS, parse_duration_s
 from assay.core.values import Params, Value
 from assay.experiments.file_lines import Lines
 
@@ -82,10 +82,10 @@ class Noise(Base):
 
 
 class _Told(Value):
-    repeats: int | None = Field(default=None, ge=1)
+    repeats: int | None = Field(default=None, ge=1, le=MOST_REPEATS)
     duration_s: float | None = Field(default=None, alias="duration")
     settle_s: float | None = Field(default=None, alias="settle")
-    restarts: int | None = Field(default=None, ge=1)
+    restarts: int | None = Field(default=None, ge=1, le=MOST_REPEATS)
     rotate: bool | None = Field(default=None, description="Whether every GPU has its turn to be timed.")
 
     @field_validator("duration_s", "settle_s", mode="before")
