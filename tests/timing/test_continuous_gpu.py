@@ -38,7 +38,8 @@ def test_calls_fill_the_time_and_take_as_long_as_in_a_plain_loop(cuda: str, size
     assert busy_us / ((stretch.end_ns - stretch.start_ns) / 1e3) > 0.97
     ends_us = by_name["start_us"] + calls * by_name["span_us"]
     gaps_us = by_name["start_us"][1:] - ends_us[:-1]
-    assert np.median(gaps_us) < 0.02 * calls * np.median(by_name["span_us"])
+    # the shortest gaps: what the host does beside it may lengthen many, and never shortens one
+    assert np.quantile(gaps_us, 0.1) < 0.02 * calls * np.median(by_name["span_us"])
     assert abs(ends_us[-1] - (stretch.end_ns - stretch.start_ns) / 1e3) < 20_000
 
 
