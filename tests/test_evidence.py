@@ -21,6 +21,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("clock.py", "verify"),
         ("pick.py", "verify"),
         ("evidence.py", "verify", "contention"),
+        ("evidence.py", "verify", "contention_helion"),
         ("evidence.py", "verify", "matrix"),
         ("tuners.py", "verify"),
         ("contention.py", "verify"),
