@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,9 @@ settings.register_profile(
 )
 settings.load_profile("assay")
 """No limit on time: a busy machine takes as long as it takes. In continuous integration the examples are fixed."""
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""Under ``nohup`` hang-ups are ignored, in every process that is started here too: tests send them."""
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of PyTorch that wait for each other sleep: spinning, two ranks on two busy cores take four times as long."""

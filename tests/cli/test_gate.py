@@ -220,7 +220,20 @@ def test_a_dry_run_looks_into_both_revisions_and_leaves_nothing(
     assert not (repository / "runs").exists()
 
 
-LONG = ("gate", *UNSEEN, "--base", "base", "--duration", "60", "--device", "cpu:0", "--", "bench.py:work")
+LONG = (
+    "gate",
+    *UNSEEN,
+    "--base",
+    "base",
+    "--budget",
+    "3600",
+    "--duration",
+    "60",
+    "--device",
+    "cpu:0",
+    "--",
+    "bench.py:work",
+)
 
 
 def start(workplace: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -249,6 +262,7 @@ def test_killed_while_setting_up_it_leaves_neither_checkouts_nor_processes(repos
 def test_reap_removes_what_a_gate_without_its_guardian_left(repository: Path, assay_home: Path, assay: Assay) -> None:
     process = start(repository, *LONG)
     wait_for(lambda: taken(assay_home) == 4)
+    process.send_signal(signal.SIGSTOP)  # or it starts another guardian
     for pid in survivors(assay_home):
         if b"assay.core.guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)

@@ -121,9 +121,15 @@ REFUSED: dict[tuple[str, str, str], tuple[int, str]] = {
     ("time", "--cache", "cold"): (2, "is for a GPU"),
     ("trace", "--counters", "ncu"): (2, "this would be a trace of a CPU"),
     ("threshold run", "--decide-on", "span"): (2, "--decide-on span is for GPUs"),
-    ("compare", "--unsure", "fail"): (1, "The gate cannot tell"),
+    **{("compare", "--unsure", name): (2, "The gate cannot decide on any number") for name in ("pass", "fail")},
+    **{
+        (f"scaling {verb}", "--unsure", name): (2, "has nothing it could decide on")
+        for verb in ("analyse", "analyze")
+        for name in ("pass", "fail")
+    },
+    **{(f"scaling {verb}", "--unsure", "fail"): (2, "there is none without") for verb in ("predict", "run")},
     ("contention run", "--tuner", "triton"): (2, "--tuner triton tunes workloads @triton"),
-    # until a workload @helion can be tuned on any machine, this is all that can be asked for
+    # Helion tunes compiled kernels on a GPU: test_contention.py has it with a stand-in, test_contention_gpu.py for real
     ("contention run", "--tuner", "helion"): (2, "--tuner helion tunes workloads @helion"),
 }
 """Values that are refused on a machine without GPUs and accounts: with which exit code, and why."""

@@ -88,12 +88,14 @@ def test_under_a_cap_calls_take_longer_and_joules_are_those_that_were_spent(
 MEASURE = """
 import sys
 from pathlib import Path
+from assay.core.guardian import Guardian
 from assay.core.plan import Trial
 from assay.launch.local import LocalStarter
 from assay.launch.trial import Launcher
 from assay.machine.detect import detect
 here = Path.cwd()
-outcome = Launcher(detect(), LocalStarter(here, here)).measure(Trial.model_validate_json(sys.argv[1]))
+with Guardian():
+    outcome = Launcher(detect(), LocalStarter(here, here)).measure(Trial.model_validate_json(sys.argv[1]))
 print(outcome.status, outcome.reason, *outcome.notes, sep="|")
 """
 

@@ -12,7 +12,7 @@ from assay.core.plan import Subject
 from assay.core.results import SubjectFacts
 from assay.launch.several import time_in_processes
 from assay.worker.wish import Timed, Wish
-from tests.timing.test_processes import compared, measured
+from tests.timing.test_over_processes import compared, measured
 
 if TYPE_CHECKING:
     from assay.launch.once import Watcher

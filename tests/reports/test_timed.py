@@ -100,7 +100,8 @@ def test_an_interval_of_one_process_says_so_on_its_face() -> None:
 
 def test_an_interval_over_processes_says_over_how_many_and_how_far_they_lie_apart() -> None:
     each = tuple(ProcessTimes(process=n, times={"busy_us": us(v), "old": us(v)}) for n, v in enumerate((10.0, 14.0), 1))
-    several = {"processes": 2, "by_process": (*each, ProcessTimes(process=3, status="failed", reason="it died"))}
+    died = ProcessTimes(process=3, status="failed", reason="it died")
+    several = {"scope": "run", "processes": 2, "by_process": (*each, died)}
     measured = squeezed(printed(MEASURED.model_copy(update={**several, "stopped": "all processes"})))
     assert squeezed("over 2 fresh processes, whose medians are 10.00 µs to 14.00 µs") in measured
     assert squeezed("±1 % not reached, ±0.4 % over the processes") in measured

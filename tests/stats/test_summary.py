@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assay.stats.summary import estimate, summarise
+from assay.stats.summary import OF_ONE_PROCESS, estimate, summarise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,9 +55,7 @@ def test_more_samples_within_the_same_few_processes_do_not_narrow_the_interval_o
 def test_too_few_samples_give_a_value_and_say_why_there_is_no_interval() -> None:
     found = estimate([np.array([1.0, 2.0, 9.0])], "µs")
     assert (found.value, found.low, found.high, found.n) == (2.0, None, None, 3)
-    assert (
-        found.method == "median, order statistics at the effective sample size; no interval: too few effective samples"
-    )
+    assert found.method == f"{OF_ONE_PROCESS}; no interval: too few effective samples"
 
 
 def test_a_clock_on_two_levels_has_no_interval_and_the_estimate_names_the_levels() -> None:

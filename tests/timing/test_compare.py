@@ -229,4 +229,4 @@ def test_a_side_that_wanders_by_itself_is_unsure_and_named(known: Any) -> None:
     (other,) = result.others
     assert (other.verdict, other.caveat) == ("unsure", "ratio wanders")
     assert result.scope == "process"
-    assert "noise of one side slower than a quarter of this time takes fresh processes" in str(result)
+    assert "noise of one side slower than a quarter of this window: only fresh processes show it" in str(result)

@@ -14,7 +14,7 @@ import pytest
 import assay
 from assay.core.results import GpuMoment
 from assay.stats.anytime import Look
-from assay.timing.measure import at_look
+from assay.timing.measure import AT_EVERY_LOOK, at_look
 from tests.timing.faking import Known, KnownRig, between, noisy, nothing
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_an_estimate_at_a_look_says_why_it_has_no_interval() -> None:
     few = at_look(np.array([1.0, 2.0]), Look(2, 1.0), "us", 0.01)
     assert (few.low, few.method) == (
         None,
-        "median, interval valid at every look; no interval: too few effective samples",
+        f"{AT_EVERY_LOOK}; no interval: too few effective samples",
     )
     torn = at_look(between(10.0, 13.0)(0, 200), Look(200, 1.0), "us", 0.01)
     assert torn.low is None
@@ -235,7 +235,8 @@ def test_an_estimate_at_a_look_says_why_it_has_no_interval() -> None:
 def test_a_result_says_that_its_interval_is_of_this_process_and_window(known: Any) -> None:
     result = known(noisy(10.0, 0.01))
     assert (result.scope, result.time.scope, result.unsteady, result.no_interval) == ("process", "process", None, None)
-    assert "the interval is of this process in this window; other processes may differ (assay run)" in str(result)
+    says = "the interval is of this process and this window; a fresh process may differ by more (assay time)"
+    assert says in str(result)
 
 
 def test_times_that_walk_at_random_are_called_drifting_and_not_precise(known: Any) -> None:

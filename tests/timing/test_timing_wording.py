@@ -47,7 +47,7 @@ def test_a_measurement_on_a_gpu_tells_all_three_times_the_cycles_and_the_instrum
         "  by graph: it can be captured",
         "  the instrument itself is good to ±300.0 ns",
         "  ±1 % reached; 1 sample in 0.31 s",
-        "  the interval is of this process in this window; other processes may differ (assay run)",
+        "  the interval is of this process and this window; a fresh process may differ by more (assay time)",
     ]
 
 

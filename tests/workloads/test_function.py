@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_bad_input(write: Write, tmp_path: Path) -
     with pytest.raises(BadInput, match=r"^mine\.py cannot be read: No such file or directory\.$"):
         FunctionWorkload("mine.py:go").make_sure({})
     (tmp_path / "mine.py").mkdir()
-    with pytest.raises(BadInput, match=r"^mine\.py cannot be read: Is a directory\.$"):
+    with pytest.raises(BadInput, match=r"^mine\.py is no file of Python code\.$"):
         FunctionWorkload("mine.py:go").make_sure({})
 
 

@@ -71,12 +71,15 @@ def _json(path: Path, column: str) -> Iterator[str]:
 
 def _table(delimiter: str) -> Callable[[Path, str], Iterator[str]]:
     def rows(path: Path, column: str) -> Iterator[str]:
-        csv.field_size_limit(sys.maxsize)
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            table = csv.DictReader(lines, delimiter=delimiter)
-            _make_sure(column, table.fieldnames or (), str(path))
-            for row in table:
-                yield row[column] or ""
+        usual = csv.field_size_limit(sys.maxsize)
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as lines:
+                table = csv.DictReader(lines, delimiter=delimiter)
+                _make_sure(column, table.fieldnames or (), str(path))
+                for row in table:
+                    yield row[column] or ""
+        finally:
+            csv.field_size_limit(usual)
 
     return rows
 

@@ -11,6 +11,7 @@ from grpclib import Status
 
 from assay.core import leases
 from assay.core.errors import AssayError, MachineCannot
+from assay.core.guardian import Guardian
 from assay.hosts.base import Ended, Order
 from assay.hosts.modal import host as found
 from assay.hosts.modal.provider import ModalProvider
@@ -151,13 +152,14 @@ def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcom
     finished, said = False, ""
     host = _host(_Work(modal, taken_away=schedule.taken_away, killed=schedule.killed))
     try:
-        loan = host.create(order)
-        try:
-            finished = host.run(loan, order, _Nobody()).exit_code == 0
-        except AssayError:
+        with Guardian():
+            loan = host.create(order)
+            try:
+                finished = host.run(loan, order, _Nobody()).exit_code == 0
+            except AssayError:
+                host.release(loan)
+                raise
             host.release(loan)
-            raise
-        host.release(loan)
     except Killed:
         said = "killed"
     except MachineCannot as error:
