@@ -12,7 +12,7 @@ import pytest
 from assay.cli.main import main
 from assay.core.plan import Method, Role, Subject, Trial
 from assay.core.results import Findings
-from benchmarks.resealing import write_lines
+from benchmarks.resealing import reseal
 from tests.experiments import tunings as contention
 from tests.experiments.comparisons import a_run, run_of, with_gpus
 from tests.experiments.scaling import worlds
@@ -168,10 +168,11 @@ def test_a_gate_is_decided_by_what_is_comparable_and_names_the_rest(compare: Com
     )
     new = old.model_copy(update={"roles": (role,)})
     decision["block"]["trials"][0] = json.loads(new.model_dump_json())
-    run_id = json.loads(Path("after/plan.json").read_text())["run_id"]
-    write_lines(Path("after/blocks.jsonl"), run_id, [decision])
-    renamed = records.replace(old.id, new.id)
-    write_lines(Path("after/records.jsonl"), run_id, [json.loads(line) for line in renamed.splitlines()])
+    Path("after/blocks.jsonl").write_text(json.dumps(decision) + "\n")
+    Path("after/records.jsonl").write_text(records.replace(old.id, new.id))
+    for samples in Path("after/samples").glob(f"{old.id}*"):
+        samples.rename(samples.with_name(samples.name.replace(old.id, new.id)))
+    reseal(Path("after"))
     code, _, err = compare("before", "after", "--fail-on-regression")
     assert (code, err) == (0, "The gate is passed. Not compared: softmax@torch: parameters differ (n 512 vs 1024).\n")
 
