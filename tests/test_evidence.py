@@ -38,6 +38,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("decisions.py", "verify"),
         ("history.py", "verify"),
         ("tokens.py", "verify"),
+        ("hostile_input.py", "verify"),
     ],
     ids=" ".join,
 )
