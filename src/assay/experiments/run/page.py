@@ -66,7 +66,7 @@ def results_table(findings: Findings, precision: float) -> Table:
     beside = (Column(title="call", numeric=True), Column(title="clock", numeric=True)) if on_gpu else ()
     note = (
         "Samples in so many processes; the interval is over them where there were several, else within the one, "
-        f"and says nothing of the next start. Marked: known to ±{precision:.2g} % as asked."
+        f"and says nothing of the next start. ✓: known to ±{precision:.2g} % as asked; ?: no interval."
     )
     if on_gpu:
         note += " The median is that of the kernels, with the launches queued; a caller waits as long as the call."

@@ -63,7 +63,10 @@ def _buys(options: ScalingOptions, scaled: Scaled) -> str:
 def _limit(scaled: Scaled) -> str:
     """Say what is lost most."""
     factors = {name: scaled[name] for name in SPLIT if scaled[name].value is not None}
-    if (scaled["efficiency"].value or 0.0) >= 1:
+    efficiency = scaled["efficiency"]
+    if (efficiency.value or 0.0) >= 1:
+        if efficiency.ends is not None and efficiency.ends[0] < LITTLE:
+            return "whether anything is lost cannot be said: the interval reaches below 100 %"
         return "nothing is lost; more than 100 % is what caches, or noise, give"
     if not factors:
         return f"what limits it is not known: {next(scaled[name].reason for name in SPLIT)}"
