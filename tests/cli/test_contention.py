@@ -111,9 +111,6 @@ def test_on_cpu_cores_two_workers_share_each_group_unless_a_load_or_a_number_is_
         return max(len([role for role in trial["roles"] if role["duty"] == "timed"]) for trial in trials)
 
     assert workers() == 2
-    quick = assay("contention", "run", "--quick", "--dry-run", "--json")
-    assert {role["devices"][0] for trial in quick.data["block"]["trials"] for role in trial["roles"]} == {"cpu:0"}
-    assert "Quick look at one group of cores, cpu:0" in quick.err
     assert workers("--workers-per-device", "3") == 3
     assert workers("--aggressor", "cpu") == 1
 

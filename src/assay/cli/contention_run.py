@@ -76,7 +76,7 @@ CHOOSES_AMONG = {"pick": {"cuda": "triton", "cpu": "numpy"}, "triton": {"cuda": 
 @watching
 @click.option("--timeout", type=Duration(), default="120", show_default=True, help="For a worker to answer.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--quick", is_flag=True, help="A first look: a budget of 60 s, and on CPU cores one group of them.")
+@click.option("--quick", is_flag=True, help="A first look: a budget of 60 s.")
 @click.option("--options", "file", type=click.Path(path_type=Path), help="Options from a YAML or JSON file.")
 @click.option("--output-dir", type=click.Path(path_type=Path), default="runs", show_default=True)
 @click.option("--name-host", is_flag=True, help="Write the host's name into machine.json.")
@@ -103,9 +103,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         given = options_file.merged(ctx, given, given["file"], EXPERIMENT)
     machine = detect(name_host=given["name_host"])
     options = given["options"] if "options" in given else build(given, machine)
-    if "options" not in given:
-        for note in assumptions(given, options):
-            click.echo(note, err=True)
+    if given["workers"] is None and "options" not in given and options.workers > 1:
+        click.echo(f"{options.workers} workers per group of cores; --workers-per-device changes that.", err=True)
     too_long = will_overrun(machine, options)
     if too_long is not None:
         click.echo(too_long, err=True)
@@ -123,8 +122,6 @@ def build(given: dict[str, Any], machine: Machine) -> ContentionOptions:
 
     devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
     kind = devices[0].partition(":")[0]
-    if given["quick"] and kind == "cpu" and not given["devices"]:
-        devices = devices[:1]
     words, wanted = tuner_command(given), given["tuner"]
     tuner: TunerName | None = "command" if words is not None else None if wanted == "none" else wanted or "pick"
     chosen = subjects(given, kind, tuner)
@@ -162,18 +159,6 @@ def subjects(given: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subje
         if tuner in {"triton", "helion"} and each.impl != tuner:
             raise BadInput(f"--tuner {tuner} tunes workloads @{tuner}; {each.label} is none.")
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
-
-
-def assumptions(given: dict[str, Any], options: ContentionOptions) -> list[str]:
-    """Return what was chosen for the user on CPU cores, and how to choose otherwise."""
-    if not options.devices[0].startswith("cpu"):
-        return []
-    notes = []
-    if given["quick"] and not given["devices"]:
-        notes.append(f"Quick look at one group of cores, {options.devices[0]}; --device cpu measures all of them.")
-    if given["workers"] is None and options.workers > 1:
-        notes.append(f"{options.workers} workers per group of cores; --workers-per-device changes that.")
-    return notes
 
 
 def default_workers(kind: str, aggressors: tuple[str, ...]) -> int:
