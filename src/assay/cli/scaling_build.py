@@ -125,7 +125,7 @@ def subject_and_lengths(ctx: click.Context, given: dict[str, Any], kind: str) ->
         flag = "--param" if given["params"] else "--ranks-param"
         raise BadInput(f"{flag} is of another workload; dilated attention has flags of its own (--help).")
     if find_spec("torch") is None:
-        raise MachineCannot("Dilated attention needs PyTorch, which is not installed here (pip install 'gpu-assay[torch]').")
+        raise MachineCannot("Dilated attention needs PyTorch: pip install 'gpu-assay[torch]'.")
     told = with_usual(given, kind)
     return subject_of(told, kind), sequences_of(told, kind)
 

@@ -41,7 +41,7 @@ def command(**given: Any) -> int:
     from assay.worker.rendezvous import Torchrun
 
     if find_spec("torch") is None:
-        raise MachineCannot("Dilated attention needs PyTorch, which is not installed here (pip install 'gpu-assay[torch]').")
+        raise MachineCannot("Dilated attention needs PyTorch: pip install 'gpu-assay[torch]'.")
     place, machine = Torchrun.found(), detect()
     if place is not None and place.rank > 0:
         return serve(place, machine)
