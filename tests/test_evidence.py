@@ -39,6 +39,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("history.py", "verify"),
         ("tokens.py", "verify"),
         ("hostile_input.py", "verify"),
+        ("damaged_folders.py", "verify"),
         ("self_comparison.py", "verify"),
     ],
     ids=" ".join,
