@@ -26,7 +26,7 @@ def command(run: Path, perfetto: Path | None, as_json: bool) -> int:
     if run.is_file():
         return recording(run, perfetto, as_json=as_json)
     from assay.cli.measure import shown
-    from assay.core.errors import BadInput, MachineCannot
+    from assay.core.errors import BadInput
     from assay.experiments.registry import find
     from assay.hosts.fleet.folder import is_fleet
     from assay.runner import conclude
@@ -41,7 +41,7 @@ def command(run: Path, perfetto: Path | None, as_json: bool) -> int:
         return fleet_show.report(run, as_json=as_json)
     folder = RunFolder.open(run)
     if not folder.records():
-        raise MachineCannot(f"{run} holds no record yet; `assay resume {run}` measures.")
+        raise BadInput(f"{run} holds no record yet; `assay resume {run}` measures.")
     if perfetto is not None:
         trace(folder.records(), run, perfetto)
     return shown(conclude(find(folder.plan.experiment), folder), folder.path, as_json=as_json)
