@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assay.core.results import Estimate, Summary
-from assay.stats.metered import Draw, rate_spread, scope_of, typical
+from assay.core.results import Summary
+from assay.stats.metered import Draw, joules_of, rate_spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,20 +45,12 @@ def costs(stages: Iterable[Stage], series: Iterable[RawSeries]) -> tuple[Summary
 def _summary(place: Place, quantity: str, draws: list[Draw]) -> Summary:
     values = np.array([draw.value for draw in draws])
     first, middle, third = np.quantile(values, [0.25, 0.5, 0.75])
-    found, mean = typical(draws), float(values.mean())
+    mean = float(values.mean())
     return Summary(
         role=place[0],
         subject=place[1],
         quantity=quantity,
-        estimate=Estimate(
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            unit="J",
-            scope=scope_of(len(draws)),
-            method=found.method,
-            n=len(draws),
-        ),
+        estimate=joules_of(draws),
         n=len(draws),
         mean=mean,
         quartiles=(float(first), float(middle), float(third)),

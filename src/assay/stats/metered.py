@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core.results import Estimate
 from assay.stats.intervals import CONFIDENCE, mean_interval
 from assay.stats.longrun import quantile
 
@@ -124,6 +125,20 @@ def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
     ends = (centre, centre - half, centre + half)
     value, low, high = (math.exp(end) for end in ends) if relative else ends
     return Typical(value, low, high, how)
+
+
+def joules_of(draws: Sequence[Draw]) -> Estimate:
+    """Return the joules that one or more processes gave, as an estimate with its scope."""
+    found = typical(draws)
+    return Estimate(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        unit="J",
+        scope=scope_of(len(draws)),
+        method=found.method,
+        n=len(draws),
+    )
 
 
 def _of_one(draw: Draw) -> Typical:

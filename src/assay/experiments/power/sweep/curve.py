@@ -14,7 +14,7 @@ from assay.experiments.power.sweep.optimum import Optimum, lowest
 from assay.experiments.power.sweep.readings import readings
 from assay.experiments.power.sweep.work import unit_of_work, work_per_call
 from assay.stats.crossed import crossed
-from assay.stats.metered import Draw, mean_spread, scope_of, typical
+from assay.stats.metered import Draw, joules_of, mean_spread
 from assay.stats.resampled import over_repeats
 from assay.stats.summary import estimate
 
@@ -187,16 +187,7 @@ def _joules(several: Sequence[tuple[Reading, float | None]]) -> Estimate | None:
     draws = [_draw(reading, value) for reading, value in several if value is not None and value > 0]
     if not draws:
         return None
-    found = typical(draws)
-    return Estimate(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        unit="J",
-        scope=scope_of(len(draws)),
-        method=found.method,
-        n=len(draws),
-    )
+    return joules_of(draws)
 
 
 def _draw(reading: Reading, value: float) -> Draw:
