@@ -20,6 +20,7 @@ from assay.core import leases, processes
 from assay.core.errors import MachineCannot, StopRequested
 from assay.core.guardian import Guardian, GuardianLost, GuardianNotStarted
 from assay.core.stopping import requested, stop_on_signals
+from tests.guardians import guardian_of, guardians_of
 
 if TYPE_CHECKING:
     from tests.conftest import Eventually, StartPython
@@ -57,24 +58,6 @@ def _said(program: subprocess.Popen[str]) -> dict[str, int]:
     return said
 
 
-def _guardian_of(pid: int) -> int:
-    (guardian,) = _guardians_of(pid)
-    return guardian
-
-
-def _guardians_of(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()  # a child belongs to the thread that started it
-    children = [child for task in tasks for child in (task / "children").read_text().split()]
-    return [int(child) for child in children if b"\0assay.core.guardian\0" in _command_line(int(child))]
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def _gone(pid: int) -> bool:
     return processes.identify(pid) is None
 
@@ -93,7 +76,7 @@ def test_a_killed_program_leaves_nothing_behind(
     folder = tmp_path / "made"
     program = start_python(PROGRAM, folder)
     worker = _said(program)["worker"]
-    guardian = _guardian_of(program.pid)
+    guardian = guardian_of(program.pid)
     assert folder.exists()
     program.kill()
     eventually(lambda: _no_leases(assay_home))
@@ -109,7 +92,7 @@ def test_the_guardian_outlives_ctrl_c_and_polite_signals(
     folder = tmp_path / "made"
     program = start_python(PROGRAM, folder, start_new_session=True)
     _said(program)
-    guardian = _guardian_of(program.pid)
+    guardian = guardian_of(program.pid)
     assert os.getsid(guardian) == guardian
     os.killpg(program.pid, signal.SIGINT)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -140,7 +123,7 @@ def test_killing_a_mark_kills_the_program_and_not_its_guardian(
     token = leases.new_id()
     program = start_python(PROGRAM, tmp_path / "made", env={**os.environ, **processes.marks(token)})
     _said(program)
-    guardian = _guardian_of(program.pid)
+    guardian = guardian_of(program.pid)
     assert guardian not in processes.marked(token)
     processes.kill_marked(token)
     assert program.wait() == -signal.SIGKILL
@@ -150,7 +133,7 @@ def test_killing_a_mark_kills_the_program_and_not_its_guardian(
 def test_a_program_that_ends_well_takes_its_guardian_with_it(assay_home: Path) -> None:
     descriptors = _open_files()
     with Guardian():
-        guardian = _guardian_of(os.getpid())
+        guardian = guardian_of(os.getpid())
         assert not _gone(guardian)
         assert _open_files() == descriptors + 1
     assert _gone(guardian)
@@ -160,7 +143,7 @@ def test_a_program_that_ends_well_takes_its_guardian_with_it(assay_home: Path) -
 
 def test_what_the_program_starts_does_not_inherit_the_pipe() -> None:
     with Guardian():
-        pipe = str(Path(f"/proc/{_guardian_of(os.getpid())}/fd/0").readlink())
+        pipe = str(Path(f"/proc/{guardian_of(os.getpid())}/fd/0").readlink())
         assert pipe.startswith("pipe:")
         inherited = subprocess.run(["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, check=True)
         unclosed = subprocess.run(
@@ -187,12 +170,12 @@ def test_an_undo_that_fails_is_logged_and_the_lease_kept(assay_home: Path) -> No
 
 def test_guardians_within_guardians_are_one(tmp_path: Path) -> None:
     with Guardian():
-        first = _guardian_of(os.getpid())
+        first = guardian_of(os.getpid())
         with Guardian():
-            assert _guardian_of(os.getpid()) == first
+            assert guardian_of(os.getpid()) == first
             leases.take("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")})
             (tmp_path / "made").mkdir()
-        assert _guardian_of(os.getpid()) == first
+        assert guardian_of(os.getpid()) == first
         assert (tmp_path / "made").exists()
     assert _gone(first)
     assert not (tmp_path / "made").exists()
@@ -208,7 +191,7 @@ def test_guardians_of_threads_are_one_until_the_last_has_left() -> None:
 
     other = threading.Thread(target=work)
     with Guardian():
-        guardian = _guardian_of(os.getpid())
+        guardian = guardian_of(os.getpid())
         other.start()
         entered.wait(20)
     assert not _gone(guardian)
@@ -227,7 +210,7 @@ def test_a_forked_child_that_leaves_the_block_releases_nothing_of_its_parent(tmp
             Guardian().__exit__(None, None, None)
             os._exit(0)
         os.waitpid(child, 0)
-        assert not _gone(_guardian_of(os.getpid()))
+        assert not _gone(guardian_of(os.getpid()))
         assert (tmp_path / "made").exists()
 
 
@@ -238,7 +221,7 @@ def test_a_guardian_that_was_killed_is_started_again_and_takes_over_all_leases(
     program = start_python(PROGRAM, folder)
     worker = _said(program)["worker"]
     for times in (1, 2):
-        os.kill(_guardian_of(program.pid), signal.SIGKILL)
+        os.kill(guardian_of(program.pid), signal.SIGKILL)
         eventually(partial(_has_logged, assay_home, times))
     program.kill()
     eventually(lambda: _no_leases(assay_home))
@@ -252,9 +235,9 @@ def test_a_program_that_is_killed_while_its_guardian_is_started_again_leaves_not
 ) -> None:
     program = start_python(PROGRAM, tmp_path / "made")
     _said(program)
-    killed = _guardian_of(program.pid)
+    killed = guardian_of(program.pid)
     os.kill(killed, signal.SIGKILL)
-    eventually(lambda: _guardians_of(program.pid) not in ([], [killed]))
+    eventually(lambda: guardians_of(program.pid) not in ([], [killed]))
     program.kill()
     eventually(lambda: _no_leases(assay_home))
     assert not (tmp_path / "made").exists()
@@ -271,7 +254,7 @@ def _log(home: Path) -> list[str]:
 
 def _kill_guardian(eventually: Eventually) -> int:
     """Kill the guardian of this process, and return which it was once it is dead."""
-    guardian = _guardian_of(os.getpid())
+    guardian = guardian_of(os.getpid())
     os.kill(guardian, signal.SIGKILL)
     eventually(lambda: _gone(guardian))
     return guardian
@@ -281,7 +264,7 @@ def test_a_dead_guardian_is_replaced_before_anything_that_needs_one_is_begun(eve
     with Guardian():
         killed = _kill_guardian(eventually)
         Guardian.require()
-        assert _guardian_of(os.getpid()) != killed
+        assert guardian_of(os.getpid()) != killed
 
 
 def test_what_needs_a_guardian_is_not_begun_outside_of_one() -> None:
@@ -319,7 +302,7 @@ def test_what_was_begun_is_undone_where_the_guardian_dies_and_none_can_be_starte
             with leases.held("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")}):
                 (tmp_path / "made").mkdir()
                 _cannot_start(monkeypatch)
-                os.kill(_guardian_of(os.getpid()), signal.SIGKILL)
+                os.kill(guardian_of(os.getpid()), signal.SIGKILL)
                 try:
                     time.sleep(60)
                 finally:
@@ -373,6 +356,6 @@ def test_a_guardian_that_does_not_start_is_said_at_once(monkeypatch: pytest.Monk
 
 def test_a_guardian_that_was_killed_is_not_missed_at_the_end() -> None:
     with Guardian():
-        guardian = _guardian_of(os.getpid())
+        guardian = guardian_of(os.getpid())
         os.kill(guardian, signal.SIGKILL)
     assert not Path(f"/proc/{guardian}").exists()

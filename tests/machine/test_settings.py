@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,9 +17,11 @@ from assay.core.leases import LeaseNotReleased
 from assay.core.stopping import stop_on_signals
 from assay.machine import nvidia
 from tests.fakes.fake_nvml import MigInstance, attached, hopper
+from tests.guardians import guardian_of, guardians_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.conftest import Eventually, StartPython
     from tests.fakes.fake_nvml import FakeNvml
@@ -262,23 +262,6 @@ def test_a_holder_killed_outright_leaves_the_gpu_as_it_was(
     eventually(lambda: kept(assay_home) == [])
 
 
-def guardians_of(pid: int) -> list[int]:
-    """Return the guardians of a process; a child belongs to the thread that started it."""
-    with contextlib.suppress(OSError):
-        children = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in words(task / "children")]
-        return [int(child) for child in children if "assay.core.guardian" in words(Path(f"/proc/{child}/cmdline"))]
-    return []
-
-
-def guardian_of(pid: int, eventually: Eventually) -> int:
-    eventually(lambda: len(guardians_of(pid)) == 1)
-    return guardians_of(pid)[0]
-
-
-def words(path: Path) -> list[str]:
-    return path.read_text().replace("\0", " ").split()
-
-
 def test_a_guardian_killed_while_a_limit_holds_is_replaced_and_restores_it_after_a_kill(
     make_fake_nvml: MakeFakeNvml, start_python: StartPython, eventually: Eventually, assay_home: Path
 ) -> None:
@@ -286,7 +269,7 @@ def test_a_guardian_killed_while_a_limit_holds_is_replaced_and_restores_it_after
     holder = start_python(HOLD, UUID, env=fake.env())
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    guardian = guardian_of(holder.pid, eventually)
+    guardian = guardian_of(holder.pid)
     os.kill(guardian, signal.SIGKILL)
     eventually(lambda: guardians_of(holder.pid) not in ([], [guardian]))
     assert (limit_w(fake), lock_mhz(fake)) == (300.0, (1000, 1200))
@@ -298,7 +281,7 @@ def test_a_guardian_killed_while_a_limit_holds_is_replaced_and_restores_it_after
 def test_a_guardian_killed_between_the_check_and_the_change_is_replaced(
     fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    guardian = guardian_of(os.getpid(), eventually)
+    guardian = guardian_of(os.getpid())
     write = nvidia._write_power_limit
 
     def killed_before(*arguments: Any) -> None:
@@ -326,7 +309,7 @@ def test_a_limit_is_restored_and_the_holder_stopped_where_no_guardian_can_be_had
             lease = nvidia.set_power_limit(UUID, 300.0)
             try:
                 monkeypatch.setattr("assay.core.guardian._start", refuse)
-                os.kill(guardian_of(os.getpid(), eventually), signal.SIGKILL)
+                os.kill(guardian_of(os.getpid()), signal.SIGKILL)
                 time.sleep(60)
             finally:
                 seen.append(limit_w(fake))
@@ -347,7 +330,7 @@ def test_reaping_restores_what_a_holder_that_was_killed_with_its_guardian_left(
     holder = start_python(HOLD, UUID, env=fake.env())
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    guardian = guardian_of(holder.pid, eventually)
+    guardian = guardian_of(holder.pid)
     holder.send_signal(signal.SIGSTOP)  # so that both are killed before either can answer
     os.kill(guardian, signal.SIGKILL)
     holder.kill()

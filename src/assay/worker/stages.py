@@ -129,12 +129,13 @@ class _Calls:
             start_ns = self._clock()
             until_ns = start_ns + int((order.duration_s or 0.0) * 1e9)
             while True:
-                self._one(prepared, start_ns)
-                done = self._clock() >= until_ns and len(self._call_us) >= order.stage_calls
+                end_ns = self._one(prepared, start_ns)
+                done = end_ns >= until_ns and len(self._call_us) >= order.stage_calls
                 if agree(done):
                     return
 
-    def _one(self, prepared: Prepared, start_ns: int) -> None:
+    def _one(self, prepared: Prepared, start_ns: int) -> int:
+        """Call once, and return when that was done."""
         begin_ns = self._clock()
         reported = prepared.call()
         prepared.synchronize()
@@ -145,6 +146,7 @@ class _Calls:
         for name, value in reported.items() if isinstance(reported, Mapping) else ():
             numbers = value if isinstance(value, Sequence) else (value,)
             self._extras.setdefault(name, array("d")).extend(float(number) for number in numbers)
+        return end_ns
 
     def series(self) -> tuple[Series, ...]:
         """Return all that is kept; nothing where no call came to its end."""

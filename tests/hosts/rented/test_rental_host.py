@@ -8,7 +8,6 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,11 +22,13 @@ from assay.hosts.rented import names, undo
 from assay.hosts.rented.book import Book
 from assay.hosts.rented.provider import NoCapacity
 from assay.hosts.rented.reaping import hosts_to_reap, reap
+from tests.guardians import guardian_of
 from tests.hosts.standins.cloud import Fate, VirtualClock
 from tests.hosts.standins.wired import KEYS, PATHS, PretendWork, Quiet, host_of, order_for, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from assay.hosts.rented.host import RentedHost
     from tests.hosts.standins.cloud import Cloud, Fault
@@ -319,7 +320,7 @@ def test_a_machine_is_given_back_where_the_guardian_dies_and_none_can_be_started
     def work(*_: object) -> None:
         running.append(len(runpod.cloud.running()))
         monkeypatch.setattr("assay.core.guardian._start", refuse)
-        os.kill(guardian_of_this_process(), signal.SIGKILL)
+        os.kill(guardian_of(os.getpid()), signal.SIGKILL)
         time.sleep(60)
 
     monkeypatch.setattr(runpod.work, "run", work)
@@ -329,15 +330,6 @@ def test_a_machine_is_given_back_where_the_guardian_dies_and_none_can_be_started
     assert nothing_is_left(runpod, assay_home)
     monkeypatch.undo()
     Guardian.require()
-
-
-def guardian_of_this_process() -> int:
-    """Return the guardian; a child belongs to the thread that started it."""
-    tasks = Path("/proc/self/task").iterdir()
-    children = [child for task in tasks for child in (task / "children").read_text().split()]
-    return next(
-        int(child) for child in children if b"assay.core.guardian" in Path(f"/proc/{child}/cmdline").read_bytes()
-    )
 
 
 def test_a_machine_that_was_made_late_is_waited_for_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from assay.hosts.rented.book import Book
 from assay.hosts.rented.host import RentedHost
 from assay.hosts.rented.pace import Pace
 from assay.hosts.rented.reaping import reap
+from tests.guardians import wait_until_guardians_have_cleaned_up
 from tests.hosts.standins import schedules
 from tests.hosts.standins.modal.sandboxes import PREEMPTED
 from tests.hosts.standins.modal.server import Fault
@@ -162,6 +163,7 @@ def carried_out(schedule: Schedule, modal: ModalStandIn, folder: Path) -> Outcom
             host.release(loan)
     except Killed:
         said = "killed"
+        wait_until_guardians_have_cleaned_up()
     except MachineCannot as error:
         said = str(error)
     _reap()

@@ -1,0 +1,38 @@
+"""How long a stage lasts, by a clock of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.core.plan import Role
+from assay.isolation.allot import Allotment
+from assay.worker.protocol import Prepare, TakeBlock
+from assay.worker.stages import Stages
+from tests.running import function
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Reluctant:
+    """A clock that goes on by 10 ms at each look, as on a machine that is busy with others."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        self.now_ns += 10_000_000
+        return self.now_ns
+
+
+def test_the_calls_of_a_stage_fill_the_time_that_was_ordered(workplace: Path) -> None:
+    role = Role(name="model", subjects=(function("fine"),), devices=("cpu:0",), isolation="none", in_stages=True)
+    told = Prepare(
+        role=role, rank=0, restart=0, allotment=Allotment(device="cpu:0", level="none"), all_cpus=(0,), seed=0
+    )
+    stages = Stages(told, "cpu:0", Reluctant())
+    stages.begin()
+    stretch, _ = stages.take(TakeBlock(stage=0, duration_s=0.055))
+    (calls,) = [series for series in stretch.series if series.quantity == "call_us"]
+    start_ns, end_ns = calls.window or (0, 0)
+    assert (end_ns - start_ns, len(calls.samples)) == (60_000_000, 3)
