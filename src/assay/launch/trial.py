@@ -148,7 +148,6 @@ class Launcher:
                         timeout_s=crew.trial.method.timeout_s,
                         counted=role.ranks > 1 or crew.trial.method.benchmark_runs is not None,
                         continuous=crew.trial.method.continuous,
-                        looked_at=crew.trial.enough is not None,
                         seed=crew.trial.seed,
                     )
                 )

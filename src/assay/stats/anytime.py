@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from assay.stats.distributions import student_cdf
 from assay.stats.intervals import CONFIDENCE, mean_interval, order_interval
 from assay.stats.longrun import degrees, quantile
 from assay.stats.shape import may_still_move
@@ -62,13 +63,10 @@ def looks(first: int = 100, last: int = 4000, growth: float = 1.4) -> tuple[Look
 
 def _stretched_alike(sizes: list[int], part: float) -> tuple[Look, ...]:
     """Return looks that share a part of the error such that all stretch the fixed-size interval by the same factor."""
-    from scipy import special
-
-    freedom = np.array([degrees(n) for n in sizes])
-    single = special.stdtrit(freedom, 0.5 + CONFIDENCE / 2)
+    reach = [(quantile(CONFIDENCE, degrees(n)), degrees(n)) for n in sizes]
 
     def spent(stretch: float) -> Samples:
-        return np.asarray(2 * special.stdtr(freedom, -stretch * single), dtype=np.float64)
+        return np.array([2 * student_cdf(-stretch * single, freedom) for single, freedom in reach])
 
     allowed = (1 - CONFIDENCE) * (1 - KEPT_BACK) * part
     low, high = 1.0, 100.0

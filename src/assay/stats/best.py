@@ -22,8 +22,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
+from assay.stats.distributions import binomial_beyond, student_quantile
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.rounds import Noise, beside, fit
 
@@ -198,7 +198,8 @@ def _allowed(race: Race, compared: int | NDArray[np.int_]) -> Samples:
 
 def _errors_away(allowed: Samples, freedom: Samples) -> Samples:
     """Return how many standard errors away a bound lies that may fail so often: Student's t."""
-    return np.asarray(-special.stdtrit(freedom, allowed), dtype=np.float64)
+    allowed, freedom = np.broadcast_arrays(allowed, freedom)
+    return np.array([-student_quantile(*each) for each in zip(allowed.tolist(), freedom.tolist(), strict=True)])
 
 
 def _without_the_slower(race: Race) -> Race:
@@ -212,7 +213,8 @@ def _without_the_slower(race: Race) -> Race:
     allowed = _allowed(race, len(columns) - 1)
     reach = error * _errors_away(allowed, freedom)
     slow_rounds = (logs - fitted.effects[:, None] > field.centre[lead] + gap / 2).sum(axis=0)
-    no_spikes = special.bdtrc(slow_rounds - 1, len(logs), field.noise.spike_rate) <= LOSING_SHARE * _allowed(race, 1)
+    by_spikes = [binomial_beyond(n - 1, len(logs), field.noise.spike_rate) for n in slow_rounds.tolist()]
+    no_spikes = np.array(by_spikes) <= LOSING_SHARE * _allowed(race, 1)
     out = no_spikes & (gap > error * _errors_away(LOSING_SHARE * allowed, freedom))
     close = (no_spikes | (gap <= reach)) & (gap - reach > -math.log1p(race.tolerance))
     close[lead] = True
@@ -259,5 +261,5 @@ def _not_lost(race: Race, field: _Field, placed: int) -> float:
     if placed == 1:
         return 1.0
     half = field.rounds - (field.rounds - 1) // 2
-    hidden = float(special.bdtrc(half - 1, field.rounds, field.noise.spike_rate))
+    hidden = binomial_beyond(half - 1, field.rounds, field.noise.spike_rate)
     return (1 - hidden) * (1 - LOSING_SHARE * (1 - race.confidence))

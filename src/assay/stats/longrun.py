@@ -10,10 +10,12 @@ line: drift is a property of the window, not noise in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from assay.stats.cosine import cosine_transform
+from assay.stats.distributions import f_quantile, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,12 +35,6 @@ class LongRun:
     degrees: int
 
 
-def load() -> None:
-    """Import what intervals are worked out with: a worker that needs none starts in two thirds of the time."""
-    import scipy.fft
-    import scipy.special  # noqa: F401
-
-
 def degrees(n: int) -> int:
     """Return how many cosines n values are read with: enough to know, slow enough to see usual memory."""
     return max(4, int(0.4 * n ** (2 / 3)))
@@ -49,12 +45,9 @@ def centred_time(n: int) -> Samples:
     return (np.arange(n) - (n - 1) / 2) / n
 
 
-@cache
 def _alarming(slower: int, faster: int) -> float:
     """Return the ratio of mean powers that so many slower and faster cosines seldom exceed without memory."""
-    from scipy import special  # not scipy.stats, which takes as long to import as a worker to start
-
-    return float(special.fdtri(slower, faster, 1 - MEMORY_ALARM))
+    return f_quantile(1 - MEMORY_ALARM, slower, faster)
 
 
 def long_run(values: Samples) -> LongRun:
@@ -63,12 +56,10 @@ def long_run(values: Samples) -> LongRun:
     Where the slower half of the cosines is significantly stronger than the faster half, memory is longer than
     these cosines: the slower half alone is asked, and so on. It says more about the mean and is less sure.
     """
-    from scipy.fft import dct
-
     time = centred_time(len(values))
     flat = values - values.mean()
     flat = flat - time * float(time @ flat) / float(time @ time)
-    powers = np.asarray(dct(flat, norm="ortho"), dtype=np.float64)[2 : 2 + degrees(len(values))] ** 2
+    powers = cosine_transform(flat)[2 : 2 + degrees(len(values))] ** 2
     while len(powers) >= 8:
         slower, faster = np.split(powers, [len(powers) // 2])
         if slower.mean() <= faster.mean() * _alarming(len(slower), len(faster)):
@@ -77,12 +68,9 @@ def long_run(values: Samples) -> LongRun:
     return LongRun(float(powers.mean()), len(powers))
 
 
-@cache
 def quantile(confidence: float, freedom: int) -> float:
     """Return how many standard errors a two-sided interval reaches to each side: Student's t."""
-    from scipy import special
-
-    return float(special.stdtrit(freedom, 0.5 + confidence / 2))
+    return student_quantile(0.5 + confidence / 2, freedom)
 
 
 def robust_scale(samples: Samples) -> float:

@@ -7,11 +7,12 @@ normal scores first (ranks, ties sharing one), so that neither spikes nor the un
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.stats.cosine import cosine_transform
+from assay.stats.distributions import f_quantile, normal_quantile
 from assay.stats.longrun import centred_time, winsorised
 
 if TYPE_CHECKING:
@@ -28,11 +29,10 @@ PER_BLOCK, FEWEST_BLOCKS, MOST_BLOCKS = 16, 8, 64  # samples in a block; blocks 
 
 def normal_scores(samples: Samples) -> Samples:
     """Return the standard normal values of the samples' ranks; samples that are equal share one."""
-    from scipy import special  # not at import: a worker that needs no intervals starts sooner
-
     _, places, counts = np.unique(samples, return_inverse=True, return_counts=True)
     shares = (np.cumsum(counts) - counts / 2) / len(samples)
-    return np.asarray(special.ndtri(shares)[places.reshape(-1)], dtype=np.float64)
+    scores = np.fromiter(map(normal_quantile, shares.tolist()), np.float64, len(shares))
+    return scores[places.reshape(-1)]
 
 
 def cosines(n: int) -> int:
@@ -40,12 +40,9 @@ def cosines(n: int) -> int:
     return max(6, min(n // 4, int(0.8 * n ** (2 / 3))))
 
 
-@cache
 def _alarming(slower: int, faster: int) -> float:
     """Return the ratio of mean powers that so many slower and faster cosines seldom exceed in noise that forgets."""
-    from scipy import special
-
-    return float(special.fdtri(slower, faster, 1 - ALARM))
+    return f_quantile(1 - ALARM, slower, faster)
 
 
 def wanders(samples: Samples, *, straight: bool = True) -> bool:
@@ -58,8 +55,6 @@ def wanders(samples: Samples, *, straight: bool = True) -> bool:
     n = len(samples)
     if n < FEWEST or samples.min() == samples.max():
         return False
-    from scipy.fft import dct
-
     flat = samples
     if not straight:
         time = centred_time(n)
@@ -67,7 +62,7 @@ def wanders(samples: Samples, *, straight: bool = True) -> bool:
     scores = normal_scores(flat)
     scores = scores - scores.mean()
     first = 1 if straight else 2
-    powers = np.asarray(dct(scores, norm="ortho"), dtype=np.float64)[first : first + cosines(n)] ** 2
+    powers = cosine_transform(scores)[first : first + cosines(n)] ** 2
     total, count = float(powers.sum()), len(powers)
     slower = np.cumsum(powers)
     for k in SLOWEST:

@@ -14,7 +14,6 @@ from assay.core.errors import AssayError, BadInput
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
 from assay.core.plan import HOST
 from assay.isolation.bind import Held, bind, pin_threads, still_held
-from assay.stats import longrun
 from assay.worker import origin, subjects
 from assay.worker import protocol as say
 from assay.worker.evidence import cpu_seconds, evidence
@@ -84,9 +83,6 @@ class Worker:
         if role.parity:
             facts = (facts[0], facts[1].model_copy(update={"parity": subjects.parity(*self._prepared)}))
         self._timer = Timer(self._prepared, [subject.label for subject in role.subjects])
-        looked_at = role.duty == "timed" and message.looked_at and not message.counted
-        if looked_at or role.tuner is not None:
-            longrun.load()  # not at the first look, which is in the middle of what is timed
         if message.continuous and not message.counted:
             self._flow = Flow(self._prepared, message, device)
             facts = tuple(f.model_copy(update={"timed": self._flow.how()}) for f in facts)

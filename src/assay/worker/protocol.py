@@ -54,7 +54,6 @@ class Prepare(Value):
     timeout_s: float = 120.0
     counted: bool = Field(default=False, description="Calls will be timed one by one, so many as are given.")
     continuous: bool = Field(default=False, description="Calls will follow one another, each with its start.")
-    looked_at: bool = Field(default=True, description="Samples will be looked at while they are taken.")
     seed: int
 
 

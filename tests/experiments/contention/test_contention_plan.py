@@ -161,6 +161,33 @@ def test_durations_follow_from_the_budget_so_that_enough_blocks_fit_two_cores(*,
     assert wanted.timing_s >= 0.25
 
 
+def test_on_groups_of_cores_a_quick_run_starts_quiet_workers_together_and_tunes_in_the_first_blocks_only() -> None:
+    wanted = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=None, quick=True)
+    first, third = block_of(TWO_CORES, wanted, 1), block_of(TWO_CORES, wanted, 3)
+    for block, tuned in ((first, True), (third, False)):
+        assert Counter(trial.settings["phase"] for trial in block.trials) == dict.fromkeys(PHASES, 1)
+        assert all((role.tuner is not None) == tuned for trial in block.trials for role in trial.roles)
+    quiet = [trial for trial in first.trials if trial.schedule == "alone"]
+    assert [sorted(trial.devices) for trial in quiet] == [["cpu:0", "cpu:1"]] * 2
+    records = World().run(wanted)
+    took = spent_s(records)
+    assert len(took) - 1 >= 5
+    assert sum(took.values()) <= 60.0
+    found = layout(TWO_CORES, wanted, records)
+    assert {choice.block for choice in found.choices} == {1, 2}
+    assert {(cell.place.device, cell.block) for cell in found.cells if cell.phase == "again"} == {
+        (device, block) for device in ("cpu:0", "cpu:1") for block in found.blocks
+    }
+
+
+def test_devices_that_are_gpus_start_one_after_another_and_tune_in_every_block() -> None:
+    on = machine(cores=(16, 16), gpus=[0, 1])
+    wanted = scheduled(on, on_gpus(2, repeat=None), budget_s=None, duration_s=None, quick=True)
+    trials = block_of(on, wanted, 3).trials
+    assert [len(trial.devices) for trial in trials if trial.schedule == "alone"] == [1] * 4
+    assert all(role.tuner is not None for trial in trials for role in trial.roles)
+
+
 def test_a_given_duration_is_that_of_a_trial_and_asks_for_a_few_blocks() -> None:
     wanted = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=30.0, quick=False)
     assert wanted.timing_s + wanted.tuning_s == pytest.approx(30.0, abs=1.0)
@@ -178,7 +205,7 @@ def test_a_plan_that_cannot_fit_its_budget_is_said_before_anything_is_measured()
     assert said is not None
     assert said.startswith("This will take about 4 min ")
     assert (
-        "more than the budget of 30 s: 2 blocks are the fewest that tell anything, each of 6 trials of about 2" in said
+        "more than the budget of 30 s: 2 blocks are the fewest that tell anything, each of 4 trials of about 30 s" in said
     )
     many = scheduled(TWO_CORES, options(repeat=50), budget_s=30.0, duration_s=None, quick=False)
     assert "50 blocks were asked for" in str(will_overrun(TWO_CORES, many))

@@ -19,11 +19,13 @@ BLOCKS = 6
 """Blocks that durations are planned for; fewer come out where starting takes longer than usual."""
 BLOCKS_OF_A_DURATION = 4
 """Blocks where only the duration of a trial is given."""
+QUICK_TUNED_BLOCKS = 2
+"""On groups of cores, where starting takes most of a minute: the blocks after these are short, and more of them fit."""
 LEAST_BLOCKS = 2
 """Whatever the budget: one block has no interval."""
 
 START_S = {"torch": 4.0, "triton": 6.0, "helion": 8.0, "masked": 4.0, "flash": 4.0}
-OTHER_START_S = 0.7
+OTHER_START_S = 0.8
 """Until a worker is ready, as is usual by implementation."""
 BESIDE_S = 0.4
 """Of a trial: to look around before and after, to write it down."""
@@ -55,11 +57,15 @@ class Durations:
 
 @dataclass(frozen=True)
 class Cast:
-    """Whose start a trial waits for: its subjects, how many processes at once, and on how many cores."""
+    """Whose start a trial waits for: its subjects, how many processes at once, and on how many cores.
+
+    ``in_turn`` is how many of them are timed one after another.
+    """
 
     subjects: tuple[Subject, ...]
     processes: int
     cores: int
+    in_turn: int = 1
 
     @property
     def start_s(self) -> float:
@@ -81,14 +87,16 @@ def durations(casts: Sequence[Cast], *, budget_s: float, blocks: int, cooldown_s
     usable_s = budget_s * (1 - (RETIMING_SHARE + WARMING_SHARE * compiled) * tuned)
     beside_s = sum(cast.start_s + BESIDE_S + cooldown_s for cast in casts)
     comfortable_s = COMPILED_S if compiled else COMFORTABLE_S
-    while (usable_s / blocks - beside_s) / len(casts) < comfortable_s and blocks > FEWEST_PLANNED:
+    turns = sum(cast.in_turn for cast in casts)
+    while (usable_s / blocks - beside_s) / turns < comfortable_s and blocks > FEWEST_PLANNED:
         blocks -= 1
-    return parted((usable_s / blocks - beside_s) / len(casts), tuned=tuned)
+    return parted((usable_s / blocks - beside_s) / turns, tuned=tuned)
 
 
 def trial_s(trial: Trial) -> float:
     """Return how long a trial takes, in seconds, as far as can be foreseen."""
-    tuning_s = max((role.tuner.budget_s for role in trial.roles if role.tuner is not None), default=0.0)
+    tuning = [role.tuner.budget_s for role in trial.roles if role.tuner is not None]
+    tuning_s = max(tuning, default=0.0) if trial.schedule == "together" else sum(tuning)
     return trial.method.duration_s + tuning_s + BESIDE_S + trial.cooldown_s
 
 

@@ -135,7 +135,7 @@ def _unmeasured(options: ContentionOptions, seen: Sequence[Seen]) -> list[Missin
 
 def _what(options: ContentionOptions, trial: Trial) -> str:
     role = trial.roles[0]
-    where = "all devices" if trial.settings["phase"] in CROWDED else role.devices[0]
+    where = "all devices" if trial.settings["phase"] in CROWDED else " and ".join(r.devices[0] for r in trial.roles)
     return f"{options.subjects[options.subjects.index(role.subjects[0])].label} on {where}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ WORDS: dict[str, str] = {
 class ContentionOptions(Value):
     """What ``assay contention run`` was asked for."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"started_together", "tuned_blocks"})
+
     subjects: tuple[Subject, ...] = Field(min_length=1)
     tunable: tuple[bool, ...] = Field(description="Of each subject, whether the tuner has a choice in it.")
     devices: tuple[str, ...] = Field(min_length=1)
@@ -42,6 +44,10 @@ class ContentionOptions(Value):
     timing_s: float = Field(default=1.0, gt=0, description="Of each worker in each trial, starting not counted.")
     tuning_s: float = Field(default=1.0, gt=0)
     search_s: float = Field(default=0.0, ge=0, description="Of a tuner that cannot be given a budget; 0: it can.")
+    tuned_blocks: int | None = Field(default=None, ge=1, description="Blocks that tune as well; null: all of them.")
+    started_together: bool = Field(
+        default=False, description="Workers that are timed alone start at once, and all but one of them wait."
+    )
     cooldown_s: float = Field(default=0.0, ge=0)
     minimum_effect: float = Field(default=MINIMUM_EFFECT, gt=0, lt=1)
     strangers: StrangerPolicy = "warn"
@@ -76,6 +82,6 @@ class ContentionOptions(Value):
         """
         return (*self.devices, HOST) if any(load.place == "host" for load in self.aggressors) else self.devices
 
-    def tunes(self, subject: int) -> bool:
-        """Return whether a configuration of a subject is chosen in each trial."""
-        return self.tuner is not None and self.tunable[subject]
+    def tunes(self, subject: int, block: int = 1) -> bool:
+        """Return whether a configuration of a subject is chosen in each trial of a block."""
+        return self.tuner is not None and self.tunable[subject] and block <= (self.tuned_blocks or block)

@@ -73,7 +73,14 @@ def _configurations(options: ContentionOptions, label: str, choices: Sequence[Ch
             *(Column(title=WORDS[phase], numeric=True) for phase in options.phases),
         ),
         rows=tuple(rows),
+        note=_which_blocks(options),
     )
+
+
+def _which_blocks(options: ContentionOptions) -> str | None:
+    if options.tuned_blocks is None:
+        return None
+    return f"The tuner ran in the first {options.tuned_blocks} blocks only, which leaves time for more blocks."
 
 
 def _regrets(options: ContentionOptions, found: Analysis, subject: int, names: dict[str, str]) -> list[Table]:

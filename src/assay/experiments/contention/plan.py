@@ -44,7 +44,7 @@ def block_of(machine: Machine, options: ContentionOptions, number: int) -> Block
     chance = random.Random(f"{options.seed}/{number}")  # noqa: S311 - an order is no secret
     trials = warming(machine, options, block_name(number)) if number == 1 else []
     for phase in order:
-        in_phase = _trials(machine, options, number, phase)
+        in_phase = _trials(machine, options, number, phase, chance)
         chance.shuffle(in_phase)
         trials += in_phase
     words = " ▸ ".join(WORDS[phase] for phase in order)
@@ -60,34 +60,43 @@ def casts_of(machine: Machine, options: ContentionOptions) -> list[Cast]:
         for subject in options.subjects:
             if phase in CROWDED:
                 casts.append(Cast((subject, *loads), options.processes, cores))
+            elif options.started_together:
+                casts.append(Cast((subject,), len(options.devices), cores, in_turn=len(options.devices)))
             else:
                 casts += [Cast((subject,), 1, cores)] * len(options.devices)
     return casts
 
 
-def _trials(machine: Machine, options: ContentionOptions, number: int, phase: Phase) -> list[Trial]:
-    """Return the trials of a phase: one a subject side by side, one a subject and device alone."""
+def _trials(
+    machine: Machine, options: ContentionOptions, number: int, phase: Phase, chance: random.Random
+) -> list[Trial]:
+    """Return the trials of a phase: one a subject side by side, one a subject and device alone.
+
+    Alone, devices whose workers start together share a trial, and are timed one after another in it.
+    """
     found: list[Trial] = []
     for index in range(len(options.subjects)):
         if phase in CROWDED:
             level: Isolation = "gpu" if phase == "naive" else "full"
             timed = [
-                _timed(options, index, device, worker, level)
+                _timed(options, number, index, (device, worker), level)
                 for device in options.devices
                 for worker in range(options.workers)
             ]
             found.append(_trial(machine, options, number, phase, (*timed, *_loads(options, level))))
         else:
-            found += [
-                _trial(machine, options, number, phase, (_timed(options, index, device, 0, "full"),))
-                for device in options.devices
-            ]
+            alone = [_timed(options, number, index, (device, 0), "full") for device in options.devices]
+            if options.started_together:
+                chance.shuffle(alone)
+            crews = [tuple(alone)] if options.started_together else [(role,) for role in alone]
+            found += [_trial(machine, options, number, phase, crew) for crew in crews]
     return found
 
 
-def _timed(options: ContentionOptions, index: int, device: str, worker: int, level: Isolation) -> Role:
+def _timed(options: ContentionOptions, block: int, index: int, place: tuple[str, int], level: Isolation) -> Role:
+    device, worker = place
     tuner = None
-    if options.tuner is not None and options.tunes(index):
+    if options.tuner is not None and options.tunes(index, block):
         tuner = Tuner(name=options.tuner, budget_s=options.tuning_s, command=options.tuner_command)
     return Role(
         name=role_name(device, worker, options.workers),
@@ -126,11 +135,12 @@ def _worker_beside(options: ContentionOptions, roles: list[Role], device: str) -
 
 def _trial(machine: Machine, options: ContentionOptions, number: int, phase: Phase, roles: tuple[Role, ...]) -> Trial:
     cast = Cast(tuple(role.subjects[0] for role in roles), len(roles), len(machine.cores))
+    duration_s = options.timing_s * (1 if phase in CROWDED else len(roles)) + cast.start_s
     return Trial(
         block=block_name(number),
         roles=roles,
         schedule="together" if phase in CROWDED else "alone",
-        method=Method(duration_s=options.timing_s + cast.start_s, precision=TO_THE_END, timeout_s=options.timeout_s),
+        method=Method(duration_s=duration_s, precision=TO_THE_END, timeout_s=options.timeout_s),
         settings={"phase": phase},
         strangers=options.strangers,
         placed_with=options.places,

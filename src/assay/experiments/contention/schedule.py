@@ -9,6 +9,7 @@ from assay.experiments.contention.budget import (
     BLOCKS_OF_A_DURATION,
     BUDGET_S,
     QUICK_BUDGET_S,
+    QUICK_TUNED_BLOCKS,
     durations,
     parted,
 )
@@ -28,6 +29,8 @@ def scheduled(
     A duration alone asks for a few blocks of trials that long, however long that takes. A tuner that cannot be given a
     budget tunes for as long as its search takes.
     """
+    on_cores = all(device.startswith("cpu") for device in options.devices)
+    options = options.model_copy(update={"started_together": on_cores and len(options.devices) > 1})
     casts, tuned = casts_of(machine, options), options.tuner is not None
     blocks = options.repeat or BLOCKS
     whole_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
@@ -42,6 +45,7 @@ def scheduled(
         "budget_s": whole_s,
         "keeps_to_budget": budget_s is not None or duration_s is None,
         "repeat": repeat,
+        "tuned_blocks": QUICK_TUNED_BLOCKS if quick and on_cores and duration_s is None else None,
         "timing_s": each.timing_s,
         "tuning_s": max(each.tuning_s, search_s),
         "search_s": search_s,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from assay.core.plan import Done
 from assay.experiments.contention.budget import LEAST_BLOCKS, RETIMING_SHARE, spent_s, trial_s
 from assay.experiments.contention.cells import layout
+from assay.experiments.contention.options import CROWDED
 from assay.experiments.contention.plan import block_number, block_of
 from assay.experiments.contention.retime import RETIMED, retiming
 
@@ -42,7 +43,18 @@ def another(options: ContentionOptions, blocks: dict[str, float]) -> bool:
         return done < options.repeat
     if done < LEAST_BLOCKS:
         return True
-    return spent + statistics.median_low(blocks.values()) + kept_s(options) <= options.budget_s
+    return spent + next_s(options, blocks) + kept_s(options) <= options.budget_s
+
+
+def next_s(options: ContentionOptions, blocks: dict[str, float]) -> float:
+    """Return how long one more block is going to take: as long as those like it, or without the tuning in them."""
+    tuned = [s for name, s in blocks.items() if (block_number(name) or 0) <= (options.tuned_blocks or len(blocks))]
+    if options.tuned_blocks is None or len(blocks) < options.tuned_blocks:
+        return statistics.median_low(tuned)
+    untuned = list(blocks.values())[len(tuned) :]
+    in_turn = len(options.devices) if options.started_together else 1
+    tunings = sum(1 if phase in CROWDED else in_turn for phase in options.phases)
+    return statistics.median_low(untuned or [s - tunings * options.tuning_s for s in tuned])
 
 
 def kept_s(options: ContentionOptions) -> float:
