@@ -204,9 +204,8 @@ def test_a_plan_that_cannot_fit_its_budget_is_said_before_anything_is_measured()
     said = will_overrun(TWO_CORES, both)
     assert said is not None
     assert said.startswith("This will take about 4 min ")
-    assert (
-        "more than the budget of 30 s: 2 blocks are the fewest that tell anything, each of 4 trials of about 30 s" in said
-    )
+    assert "more than the budget of 30 s: 2 blocks are the fewest that tell anything" in said
+    assert "each of 4 trials of about 30 s" in said
     many = scheduled(TWO_CORES, options(repeat=50), budget_s=30.0, duration_s=None, quick=False)
     assert "50 blocks were asked for" in str(will_overrun(TWO_CORES, many))
     alone = scheduled(TWO_CORES, options(repeat=None), budget_s=None, duration_s=60.0, quick=False)
