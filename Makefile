@@ -7,13 +7,21 @@ WORKERS ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
-.PHONY: demo test check format schemas bench-startup ci-setup clean
+.PHONY: demo test test-full test-gpu check format schemas bench-startup ci-setup clean
 
 demo: $(VENV)/.run   ## Does side by side change what is measured, and what is picked? An answer and its report.
 	$(BIN)/assay contention run --quick
 
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
 test: $(VENV)/.dev   ## Run the test suite; WORKERS processes, as it waits much of its time.
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not full"
+
+test-full: $(VENV)/.dev ## The tests with real servers, torchrun worlds, kill sweeps and a browser.
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m full
+
+test-gpu: $(VENV)/.dev ## The tests that need a CUDA GPU, in one process.
+	$(PYTEST) -m gpu
 
 check: $(VENV)/.dev  ## Style, types, who may import whom, spelling.
 	$(BIN)/ruff check .

@@ -56,15 +56,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-STARTING = frozenset({"assay", "finished", "forking", "gpu1", "measure", "slurm", "start_python"})
-"""Fixtures that start processes. Where a test with one of them fails it is run once more, and the log names it: on a
-shared machine somebody else may have had its core for as long as it waited."""
+REAL_SERVERS = frozenset({"gpu1", "postgres", "slurm", "slurm_daemons", "ssh_daemon"})
+"""Fixtures that start a program of somebody else's; tests with one of them are of the full tier."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items if config.pluginmanager.hasplugin("rerunfailures") else ():
-        if isinstance(item, pytest.Function) and STARTING & set(item.fixturenames):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and (REAL_SERVERS & set(item.fixturenames) or _on_postgresql(item)):
+            item.add_marker(pytest.mark.full)
+
+
+def _on_postgresql(item: pytest.Function) -> bool:
+    return hasattr(item, "callspec") and item.callspec.params.get("history_place") == "postgresql"
 
 
 class Eventually(Protocol):

@@ -25,6 +25,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("evidence.py", "verify", "matrix"),
         ("tuners.py", "verify"),
         ("contention.py", "verify"),
+        ("demo.py", "verify"),
         ("attention.py", "verify"),
         ("evidence.py", "verify", "scaling"),
         ("evidence.py", "verify", "prediction"),

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections import deque
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -56,6 +58,7 @@ class TransformersServer:
             text=True,
         )
         self.url = ""
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
 
     def wait(self) -> None:
         """Return when it listens; its port is in what it logs."""
@@ -66,11 +69,19 @@ class TransformersServer:
             found = re.search(r"running on (http://\S+)", line)
             if found:
                 self.url = f"{found[1]}/v1"
+                self._reader.start()
                 return
         raise AssertionError("transformers serve did not start:\n" + "".join(said[-20:]))
+
+    def _read_on(self) -> None:
+        """Read what it logs on each request: a pipe that nobody empties is full some day, and the server stops."""
+        assert self._process.stderr is not None
+        deque(self._process.stderr, maxlen=0)
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        if self._reader.is_alive():
+            self._reader.join()
         assert self._process.stderr is not None
         self._process.stderr.close()

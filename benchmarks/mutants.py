@@ -1,0 +1,291 @@
+"""Do the tests notice when code that decides is broken? Faults, put in one at a time, and the tests run on each.
+
+    python benchmarks/mutants.py trace                  run the tests once, and keep which of them run which line
+    python benchmarks/mutants.py run SEED [--mutants N] put N faults (400) in, drawn by the seed; goes on where it was
+    python benchmarks/mutants.py by-hand                put in those of `semantic_faults.json` beside this file
+    python benchmarks/mutants.py verify                 compute the tables again from what was kept
+
+Faults are drawn alike from every module of `stats`, `timing`, `joules`, `isolation`, of what experiments find, and of
+the choice among offers (see `MODULES`). Each goes into a copy of the source, and the tests that run its line are run on
+that copy, the quickest first, until one fails. A fault that no test notices is a survivor; `mutants_equivalent.json`
+beside the results names those that change nothing, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from queue import Queue
+from typing import Any
+from xml.etree import ElementTree as ET
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from assay.stats.shares import Share
+from benchmarks.mutant_operators import Fault, faults
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "assay"
+MODULES = (
+    "stats/*.py", "timing/**/*.py", "joules/*.py", "isolation/*.py", "hosts/choosing.py",
+    "experiments/**/findings.py", "experiments/**/claims.py", "experiments/**/effects.py",
+    "experiments/**/headline.py", "experiments/**/analysis.py",
+)  # fmt: skip
+ON_GPU = "timing/cuda"
+"""What only a GPU runs; its faults are counted apart, as `pytest -m gpu` has their tests."""
+TESTS = (
+    "tests/stats", "tests/timing", "tests/joules", "tests/isolation", "tests/experiments",
+    "tests/hosts/test_choosing.py",
+)  # fmt: skip
+TRACE = ROOT / ".mutants"
+RESULTS = Path(__file__).parent / "results" / "mutants.json"
+EQUIVALENT = Path(__file__).parent / "results" / "mutants_equivalent.json"
+BY_HAND = Path(__file__).parent / "semantic_faults.json"
+BY_HAND_RESULTS = Path(__file__).parent / "results" / "semantic_faults.json"
+MUTANTS, REQUIRED, MOST_EQUIVALENT = 400, 371 / 400, 0.05
+REQUIRED_BY_HAND = 36 / 40
+LIMIT_S, JOBS = 300.0, 2
+Kept = dict[str, Any]
+
+
+def modules() -> list[str]:
+    """Return the modules that faults are put into, by their path below the package."""
+    found = {path for pattern in MODULES for path in SOURCE.glob(pattern) if path.name != "__init__.py"}
+    return sorted(str(path.relative_to(SOURCE)) for path in found)
+
+
+def drawn(seed: int, count: int) -> list[tuple[str, Fault]]:
+    """Return so many faults, alike from every module as far as it has some, in random order."""
+    chance = random.Random(seed)
+    left = {name: faults((SOURCE / name).read_text(encoding="utf-8")) for name in modules() if ON_GPU not in name}
+    for of_module in left.values():
+        chance.shuffle(of_module)
+    found: list[tuple[str, Fault]] = []
+    while len(found) < count and any(left.values()):
+        names = [name for name, of_module in left.items() if of_module]
+        chance.shuffle(names)
+        found += [(name, left[name].pop()) for name in names[: count - len(found)]]
+    return found
+
+
+def trace() -> None:
+    """Run the tests under coverage, one process for every part of them; keep who runs what, and how long each takes."""
+    shutil.rmtree(TRACE, ignore_errors=True)
+    TRACE.mkdir()
+    (TRACE / "coveragerc").write_text(
+        f"[run]\nsource = {SOURCE}\ndynamic_context = test_function\ndata_file = {TRACE}/data\nparallel = True\n"
+    )
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(_traced, TESTS))
+    subprocess.run([sys.executable, "-m", "coverage", "combine", "--rcfile", str(TRACE / "coveragerc")], check=True)
+
+
+def _traced(part: str) -> None:
+    report = TRACE / f"{Path(part).stem}.xml"
+    words = ["-m", "coverage", "run", "--rcfile", str(TRACE / "coveragerc"), "-m", "pytest", "-q", part]
+    subprocess.run(
+        [sys.executable, *words, "-p", "no:randomly", "-p", "no:cacheprovider", f"--junitxml={report}"],
+        cwd=ROOT, env={**os.environ, "CI": "1"}, check=False, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def tests_by_line() -> dict[str, dict[int, list[str]]]:
+    """Return the tests that run each line of each module, the quickest first."""
+    from coverage.numbits import numbits_to_nums
+
+    took_s = _durations()
+    found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    with sqlite3.connect(TRACE / "data") as data:
+        rows = data.execute(
+            "select file.path, context.context, line_bits.numbits from line_bits "
+            "join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
+        )
+        for path, context, bits in rows:
+            if context.startswith("tests.") and Path(path).is_relative_to(SOURCE):
+                for line in numbits_to_nums(bits):
+                    found[str(Path(path).relative_to(SOURCE))][line].add(context)
+    return {
+        name: {line: sorted(tests, key=lambda t: (took_s.get(t, 1e9), t)) for line, tests in lines.items()}
+        for name, lines in found.items()
+    }
+
+
+def _durations() -> dict[str, float]:
+    """Return how long each test function takes with all its parameters, by its dotted name."""
+    took_s: dict[str, float] = defaultdict(float)
+    for report in TRACE.glob("*.xml"):
+        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - our own file
+            name = f"{case.get('classname')}.{str(case.get('name')).partition('[')[0]}"
+            took_s[name] += float(case.get("time") or 0.0)
+    return took_s
+
+
+def run(seed: int, count: int) -> None:
+    """Try every fault that was drawn and is not kept yet."""
+    kept: Kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    if kept.get("seed") != seed:
+        kept = {"seed": seed, "took_s": 0.0, "mutants": []}
+    wanted = [
+        {"module": module, **asdict(fault), "source": fault.put_into((SOURCE / module).read_text(encoding="utf-8"))}
+        for module, fault in drawn(seed, count)
+    ]
+    _try_all(wanted, kept, RESULTS)
+
+
+def run_by_hand() -> None:
+    """Try every fault that was written by hand."""
+    wanted = []
+    for fault in json.loads(BY_HAND.read_text(encoding="utf-8")):
+        source = (SOURCE / fault["module"]).read_text(encoding="utf-8")
+        if source.count(fault["before"]) != 1:
+            print(f"gone: {fault['module']}: {fault['before']!r}")
+            continue
+        line = 1 + source[: source.index(fault["before"])].count("\n")
+        changed = source.replace(fault["before"], fault["after"])
+        wanted.append({**fault, "line": line, "operator": fault["kind"], "source": changed})
+    _try_all(wanted, {"took_s": 0.0, "mutants": []}, BY_HAND_RESULTS)
+
+
+def _try_all(wanted: list[Kept], kept: Kept, to: Path) -> None:
+    known = tests_by_line()
+    places: Queue[Path] = Queue()
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(JOBS) as pool:
+        for job in range(JOBS):
+            shutil.copytree(ROOT / "src", Path(name) / str(job))
+            places.put(Path(name) / str(job))
+        begin, before_s = time.monotonic(), kept["took_s"]
+        waiting = [pool.submit(_tried, mutant, known, places) for mutant in wanted[len(kept["mutants"]) :]]
+        for future in waiting:
+            kept["mutants"].append(future.result())
+            kept["took_s"] = round(before_s + time.monotonic() - begin, 1)
+            to.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            last = kept["mutants"][-1]
+            print(f"{len(kept['mutants'])}/{len(wanted)} {last['outcome']}: {key_of(last)}", flush=True)
+
+
+def _tried(mutant: Kept, known: dict[str, dict[int, list[str]]], places: Queue[Path]) -> Kept:
+    """Return what became of one fault: whether a test noticed, and how many run its lines."""
+    lines = known.get(mutant["module"], {})
+    more = mutant["before"].count("\n")
+    tests = list(dict.fromkeys(t for n in range(mutant["line"], mutant["line"] + more + 1) for t in lines.get(n, ())))
+    place = places.get()
+    target = place / "assay" / mutant["module"]
+    before = target.read_text(encoding="utf-8")
+    try:
+        target.write_text(mutant["source"], encoding="utf-8")
+        outcome = _outcome(place, tests) if tests else "no test runs it"
+    finally:
+        target.write_text(before, encoding="utf-8")
+        places.put(place)
+    text = before.splitlines()[mutant["line"] - 1].strip()
+    return {**{k: v for k, v in mutant.items() if k != "source"}, "text": text, "tests": len(tests), "outcome": outcome}
+
+
+def _outcome(source: Path, tests: list[str]) -> str:
+    """Return "killed", "survived", or "too slow" where the tests took longer than the limit."""
+    with tempfile.TemporaryDirectory() as scratch:
+        words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", f"--basetemp={scratch}/t"]
+        command = [sys.executable, "-m", "pytest", *words, *map(_place_of, tests)]
+        environment = {**os.environ, "CI": "1", "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, timeout=LIMIT_S, check=False, capture_output=True, text=True
+            )
+        except subprocess.TimeoutExpired:
+            return "too slow"
+    return "survived" if done.returncode == 0 else "killed"
+
+
+def _place_of(test: str) -> str:
+    """Return a test as pytest is asked for it, from its dotted name."""
+    parts = test.split(".")
+    file = next(n for n, part in enumerate(parts) if part.startswith("test_"))
+    return f"{'/'.join(parts[: file + 1])}.py::{'::'.join(parts[file + 1 :])}"
+
+
+def equivalent() -> dict[str, str]:
+    """Return why some faults change nothing, by their place and what they replace."""
+    return json.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else {}
+
+
+def key_of(mutant: Kept) -> str:
+    """Return how a fault is named in the list of those that change nothing."""
+    return f"{mutant['module']}: {mutant['text']} [{mutant['operator']} {mutant['before']} -> {mutant['after']}]"
+
+
+def table(kept: Kept) -> str:
+    """Return the published table."""
+    lines = ["| package | faults | noticed | change nothing | survive |", "|---|---|---|---|---|"]
+    known = equivalent()
+    by_package: dict[str, Counter[str]] = defaultdict(Counter)
+    for mutant in kept["mutants"]:
+        package = mutant["module"].split("/")[0]
+        for name in (package, "all"):
+            by_package[name][fate(mutant, known)] += 1
+    for name in sorted(by_package, key=lambda n: (n == "all", n)):
+        fates = by_package[name]
+        noticed = Share(fates["noticed"], fates.total())
+        low, high = noticed.interval() or (0.0, 1.0)
+        share = f"{noticed.count} ({100 * low:.1f} – {100 * high:.1f} %)"
+        lines.append(f"| {name} | {fates.total()} | {share} | {fates['equivalent']} | {fates['survives']} |")
+    return "\n".join(lines)
+
+
+def fate(mutant: Kept, known: dict[str, str]) -> str:
+    """Return what a fault counts as."""
+    if mutant["outcome"] == "killed":
+        return "noticed"
+    return "equivalent" if key_of(mutant) in known else "survives"
+
+
+def main() -> int:
+    """Trace, run or verify; ends with 1 where fewer are noticed than required."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("trace")
+    running = verbs.add_parser("run")
+    running.add_argument("seed", type=int)
+    running.add_argument("--mutants", type=int, default=MUTANTS)
+    verbs.add_parser("by-hand")
+    verbs.add_parser("verify")
+    given = parser.parse_args()
+    if given.verb == "trace":
+        trace()
+        return 0
+    if given.verb == "run":
+        run(given.seed, given.mutants)
+    elif given.verb == "by-hand":
+        run_by_hand()
+    drawn_well = shown(RESULTS, "Drawn by seed {seed}", REQUIRED)
+    return 0 if shown(BY_HAND_RESULTS, "Written by hand", REQUIRED_BY_HAND) and drawn_well else 1
+
+
+def shown(results: Path, title: str, required: float) -> bool:
+    """Print what was kept, and return whether enough was noticed."""
+    if not results.exists():
+        return True
+    kept = json.loads(results.read_text(encoding="utf-8"))
+    print(f"{title.format(**kept)}, {kept['took_s'] / 3600:.1f} hours\n\n{table(kept)}\n")
+    known = equivalent()
+    fates = Counter(fate(mutant, known) for mutant in kept["mutants"])
+    for mutant in kept["mutants"]:
+        if fate(mutant, known) == "survives":
+            print(f"survives ({mutant['outcome']}): {key_of(mutant)}")
+    print()
+    return fates["noticed"] >= required * fates.total() and fates["equivalent"] <= MOST_EQUIVALENT * fates.total()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
