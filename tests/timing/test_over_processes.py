@@ -68,6 +68,35 @@ def test_the_interval_is_over_processes_whatever_each_knows_of_itself() -> None:
     assert "3 processes" in found.method
 
 
+def test_where_processes_are_unsteady_the_interval_is_no_narrower_than_theirs() -> None:
+    """Five processes in a row met a machine that switches between 350 and 500 for seconds, mostly at the same level."""
+    wide = [us(v).model_copy(update={"low": 340.0 + n, "high": 510.0 + n}) for n, v in enumerate((352, 348, 356))]
+    steady = [us(350.0), us(354.0)]
+    alone = over_processes([*wide, *steady], wide[:1])
+    assert (alone.low, alone.high) == over_processes_bounds([*wide, *steady])
+    found = over_processes([*wide, *steady], wide)
+    assert (found.low, found.high) == (341.0, 511.0)
+    unknown = [each.model_copy(update={"low": None, "high": None}) for each in wide]
+    refused = over_processes([*unknown, us(500.0)], unknown)
+    assert refused.low is not None
+    assert refused.high is not None
+    assert (refused.low <= 348.0, refused.high >= 500.0) == (True, True)
+    assert alone.method_key == found.method_key
+
+
+def over_processes_bounds(estimates: list[Estimate]) -> tuple[float | None, float | None]:
+    found = over_processes(estimates)
+    return found.low, found.high
+
+
+def test_a_measurement_of_unsteady_processes_is_as_wide_as_they_are() -> None:
+    wide = us(100.0).model_copy(update={"low": 80.0, "high": 130.0})
+    moved = measured(100.0).model_copy(update={"call_us": wide, "unsteady": "switching"})
+    processes = [moved] * 2 + [measured(100.0)] * 3
+    assert merged(processes).call_us == over_processes([wide, wide, *[us(100.0)] * 3], [wide, wide])
+    assert merged(processes).precision_reached == pytest.approx(0.25)
+
+
 def test_a_measurement_over_processes_adds_up_what_was_done_and_keeps_each() -> None:
     found = merged([measured(100.0), measured(110.0), measured(121.0)])
     assert (found.processes, found.samples, found.calls, found.took_s) == (3, 60, 600, 4.5)

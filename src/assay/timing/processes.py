@@ -4,12 +4,17 @@ Memory layout, clocks and hash seeds are drawn anew at each start. Samples withi
 however many they are: the estimate is the geometric mean of the processes' medians, with Student's t on their
 logarithms. A ratio is taken within each process, where both sides saw the same, and then over the processes in the same
 way.
+
+Processes that follow one another within seconds are no independent draws of a machine that switches between levels for
+seconds. That shows inside of them: where several are unsteady, the interval of a time is no narrower than a typical one
+of theirs, which spans what the machine did meanwhile.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,15 +37,30 @@ if TYPE_CHECKING:
 FEWEST = 2
 """Processes that an interval over them takes at least."""
 
+UNSTEADY = 2
+"""So many unsteady processes say that the machine moves, and not one of them alone."""
+
 TIMES = ("busy_us", "span_us", "call_us", "cycles")
 ResultT = TypeVar("ResultT", Measurement, Comparison)
 
 
-def over_processes(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the time of a typical process from those of two or more, each of which knows its own."""
-    centre, low, high, method = restarts_interval([each.value for each in estimates])
+def over_processes(estimates: Sequence[Estimate], unsteady: Sequence[Estimate] = ()) -> Estimate:
+    """Return the time of a typical process from those of two or more, each of which knows its own.
+
+    Args:
+        estimates: Of each process.
+        unsteady: Those of the processes whose samples drift, wander or switch between levels.
+    """
+    values = [each.value for each in estimates]
+    centre, low, high, method = restarts_interval(values)
+    if len(unsteady) >= UNSTEADY:
+        known = [(each.low, each.high) for each in unsteady if each.low is not None and each.high is not None]
+        known = known or [(min(values), max(values))]
+        low = min(low, statistics.median(each[0] for each in known))
+        high = max(high, statistics.median(each[1] for each in known))
     n = sum(each.n for each in estimates)
-    return Estimate(value=centre, low=low, high=high, unit=estimates[0].unit, scope="run", method=method, n=n)
+    how = f"{method}; no narrower than in unsteady processes"
+    return Estimate(value=centre, low=low, high=high, unit=estimates[0].unit, scope="run", method=how, n=n)
 
 
 def of_measurement(process: int, found: Measurement) -> ProcessTimes:
@@ -60,7 +80,12 @@ def merge_measurements(found: Sequence[Measurement], by_process: Sequence[Proces
     """Return one measurement of two or more, each from a process of its own; a time that not all have is left out."""
     first = found[0]
     times = {name: [getattr(each, name) for each in found] for name in TIMES}
-    merged = {name: over_processes(values) for name, values in times.items() if all(values)}
+    moved = [number for number, each in enumerate(found) if each.unsteady is not None]
+    merged = {
+        name: over_processes(values, [values[number] for number in moved])
+        for name, values in times.items()
+        if all(values)
+    }
     missing = [name for name, values in times.items() if any(values) and not all(values)]
     if first.decisive not in merged:
         raise TrialFailed(f"{first.name}: not every process could be timed by {first.decisive.removesuffix('_us')}.")
