@@ -112,7 +112,7 @@ def main() -> int:
         return 2
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     print(table(kept))
-    wrong = [stop for stop in kept["stops"] if not stop["good"]]
+    wrong = [stop for stop in kept["stops"] if not stop["good"] or stop["exit_s"] > LIMIT_S]
     for stop in wrong:
         print(f"\nnot good: {stop}")
     return 1 if wrong else 0

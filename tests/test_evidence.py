@@ -42,6 +42,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("hostile_input.py", "verify"),
         ("damaged_folders.py", "verify"),
         ("self_comparison.py", "verify"),
+        ("stop_signals.py", "verify"),
     ],
     ids=" ".join,
 )
