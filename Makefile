@@ -43,7 +43,7 @@ bench-startup: $(VENV)/.dev ## How long `assay --help` takes beside `python -c p
 ci-setup:            ## System packages for the tests that need real programs.
 	@if command -v apt-get >/dev/null 2>&1; then \
 	  export DEBIAN_FRONTEND=noninteractive; \
-	  apt-get update -qq && apt-get install -y -qq chromium numactl util-linux >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq chromium iproute2 numactl util-linux >/dev/null && \
 	  apt-get install -y -qq --no-install-recommends slurm-wlm postgresql openssh-server >/dev/null; \
 	fi
 

@@ -43,6 +43,7 @@ DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
         ("damaged_folders.py", "verify"),
         ("self_comparison.py", "verify"),
         ("stop_signals.py", "verify"),
+        ("time_coverage.py", "verify"),
     ],
     ids=" ".join,
 )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.fakes.plugin import MakeFakeNvml
     from tests.forking import Forking
 
+pytestmark = pytest.mark.full
+
 KILLS = 10
 LATEST_S = 1.2
 """After the first change; a trial takes about as long."""

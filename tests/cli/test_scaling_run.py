@@ -17,6 +17,8 @@ from assay.store.runs import RunFolder
 if TYPE_CHECKING:
     from tests.running import Assay
 
+pytestmark = pytest.mark.full
+
 SMALL = ("--batch_size=1", "--seq_lengths", "128", "--segment-lengths=32,64,128", "--embed_dim=32", "--num_heads=4")
 SLOWER = """
 import os, time

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.conftest import StartPython
     from tests.running import Assay
 
+pytestmark = pytest.mark.full
+
 RUN = ("run", "bad.py:fine", "--device", "cpu:0", "--isolation", "none", "--benchmark-runs", "3", "--repeat", "4")
 LONG = ("run", "bad.py:fine", "--device", "cpu", "--mode", "concurrent", "--duration", "60", "--restarts", "1")
 

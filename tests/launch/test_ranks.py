@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.running import Measure
 
+pytestmark = pytest.mark.full
+
 RANKED = """
 import os, signal, time
 

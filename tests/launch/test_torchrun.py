@@ -17,6 +17,8 @@ from tests.running import survivors, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("torch")
 QUICK = ("--device", "cpu", "--isolation", "none", "--benchmark-runs", "5", "--restarts", "2", "--timeout", "60")
 

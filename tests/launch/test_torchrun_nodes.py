@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from assay.core.plan import Isolation
 
+pytestmark = pytest.mark.full
+
 QUICK = ("--device", "cpu", "--benchmark-runs", "3", "--timeout", "60", "--no-monitor")
 
 

@@ -155,6 +155,7 @@ def measured(documents: list[str], folder: Path, *options: str) -> list[dict[str
     return result
 
 
+@pytest.mark.full
 def test_on_a_phone_the_page_never_scrolls_sideways(
     page: Page, nasty: Page, page_html: str, nasty_html: str, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_on_a_phone_the_page_never_scrolls_sideways(
         assert (found["light"], found["dark"]) == (len(one.figures), 0)
 
 
+@pytest.mark.full
 def test_on_a_dark_screen_the_dark_drawings_are_shown(page: Page, page_html: str, tmp_path: Path) -> None:
     (found,) = measured([page_html], tmp_path, "--blink-settings=preferredColorScheme=0")
     assert (found["light"], found["dark"]) == (0, len(page.figures))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.running import Measure
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformersServer]:

@@ -41,6 +41,7 @@ def test_nothing_is_left_after_any_schedule_of_faults(
             assert outcome.left_at_end == 0, (schedule, outcome)
 
 
+@pytest.mark.full
 def test_a_client_that_is_killed_or_stopped_leaves_nothing_after_the_next_reap() -> None:
     for killed in kills(["kill -9", WITH_GUARDIAN] * 5 + ["SIGTERM", "SIGINT"], seed=1):
         assert (killed.reap_code, killed.left_after_reap, killed.leases_left) == (0, 0, 0), killed

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from assay.core.results import SubjectFacts
     from tests.running import Assay, Measure
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("torch")
 
 

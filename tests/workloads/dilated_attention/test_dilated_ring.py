@@ -13,6 +13,8 @@ from assay.workloads.dilated_attention.steps import Seat, steps
 from tests.running import made_once
 from tests.workloads.dilated_attention.world import Case, drawn, in_world, options_of, read
 
+pytestmark = pytest.mark.full
+
 WORLD = 8
 
 LADDERS = [
