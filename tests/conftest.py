@@ -31,6 +31,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 """No test asks a hub for anything: models are made on the spot."""
 
+os.environ.pop("PYTHONUNBUFFERED", None)
+"""What a process printed before it was killed must be heard without it."""
+
 for _account in (
     "RUNPOD_API_KEY",
     "LAMBDA_API_KEY",

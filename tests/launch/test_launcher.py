@@ -54,13 +54,11 @@ def test_given_counts_of_runs_are_obeyed_exactly(measure: Measure, workplace: Pa
     assert (workplace / "order.txt").read_text() == "x" * 7
 
 
-@pytest.mark.parametrize(("precision", "loaded"), [(0.01, {"y"}), (TO_THE_END, {"n"})])
-def test_what_looks_need_is_loaded_before_the_first_call_and_only_where_there_are_looks(
-    measure: Measure, workplace: Path, precision: float, loaded: set[str]
-) -> None:
-    outcome = measure(role("cpu:0", function("notes_scipy")), method=quickly(precision=precision))
+def test_a_worker_starts_and_looks_at_its_samples_without_scipy(measure: Measure, workplace: Path) -> None:
+    """To import it takes as long as all else that a worker imports."""
+    outcome = measure(role("cpu:0", function("notes_scipy")), method=quickly(precision=0.01))
     assert outcome.status == "ok", outcome.reason
-    assert set((workplace / "scipy.txt").read_text()) == loaded
+    assert set((workplace / "scipy.txt").read_text()) == {"n"}
 
 
 def test_roles_alone_never_overlap(measure: Measure) -> None:

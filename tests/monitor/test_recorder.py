@@ -121,6 +121,19 @@ def test_a_flush_on_demand_writes_all_until_now_and_says_so() -> None:
     assert isinstance(answers[-1], Done)
 
 
+def test_a_flush_while_a_slow_look_is_under_way_promises_only_what_was_before_it() -> None:
+    from concurrent.futures import Future
+
+    pace = VirtualPace()
+    answers: list[Answer] = []
+    under_way: Future[list[Line]] = Future()
+    slow = Beside(host_look(pace), 3, lambda look, tick: under_way, first=3)
+    pace.order(0.45, Flush())
+    pace.order(0.5, Stop(reason="enough"))
+    recorded(pace, header(0.1), looking(pace), beside=[slow], answers=answers)
+    assert answers[1] == Flushed(until_ns=300_000_000)
+
+
 def test_the_newest_looks_can_be_asked_for() -> None:
     pace = VirtualPace()
     answers: list[Answer] = []

@@ -1,11 +1,13 @@
-"""Children die with their parent, whatever kills it, and orphans with whoever adopted them."""
+"""Children die with their parent, whatever kills it, orphans with whoever adopted them, and their words are heard."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import signal
+import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -22,6 +24,13 @@ def die_with_parent(parent_pid: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none of them is lost from sight."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def keep_last_words() -> None:
+    """Pass on what is printed line by line: what a process has not passed on when it is killed is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
 
 
 def descendants(of: int | None = None) -> list[int]:

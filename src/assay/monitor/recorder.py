@@ -46,22 +46,25 @@ class Beside:
     every: int
     submit: Callable[[Callable[[int], list[Line]], int], Future[list[Line]]]
     first: int = 0
+    since_ns: int | None = None
+    """When the look began that is under way; what it sees is from then on."""
     _running: Future[list[Line]] | None = None
 
     def __post_init__(self) -> None:
         self._next = self.first
 
-    def begin(self, tick: int) -> None:
+    def begin(self, tick: int, now_ns: int) -> None:
         """Begin a look if one is due."""
         if tick >= self._next and self._running is None:
             self._next = tick - tick % self.every + self.every
+            self.since_ns = now_ns
             self._running = self.submit(self.look, tick)
 
     def collect(self) -> list[Line]:
         """Return what was seen, if a look is done."""
         if self._running is None or not self._running.done():
             return []
-        lines, self._running = self._running.result(), None
+        lines, self._running, self.since_ns = self._running.result(), None, None
         return lines
 
 
@@ -133,7 +136,7 @@ class Recorder:
         self._pulsed_ns = self._pace.now_ns()
         lines = [*self._look(tick), *self._collected()]
         for beside in self._beside:
-            beside.begin(tick)
+            beside.begin(tick, self._pace.now_ns())
         self._remember(lines)
         self._sink.write(lines)
         self.ticks += 1
@@ -170,7 +173,8 @@ class Recorder:
                     self._sink.write([Mark(t_ns=self._pace.now_ns(), name=name, start_ns=start_ns, end_ns=end_ns)])
                 case Flush():
                     self._flush()
-                    self._answer(Flushed(until_ns=self._flushed_ns))
+                    under_way = [since_ns for each in self._beside if (since_ns := each.since_ns) is not None]
+                    self._answer(Flushed(until_ns=min([self._flushed_ns, *under_way])))
                 case Look():
                     self._answer(Latest(lines=tuple(self._latest.values())))
                 case Stop(reason=reason):

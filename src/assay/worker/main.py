@@ -11,7 +11,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from assay.core.errors import AssayError, BadInput
-from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
+from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants, keep_last_words
 from assay.core.plan import HOST
 from assay.isolation.bind import Held, bind, pin_threads, still_held
 from assay.worker import origin, subjects
@@ -187,6 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
+    keep_last_words()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as sock:
         line = say.Line(sock)

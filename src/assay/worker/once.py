@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed, WrongResult
-from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants
+from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants, keep_last_words
 from assay.timing.compare import compare
 from assay.timing.deadline import limited
 from assay.timing.measure import measure
@@ -233,6 +233,7 @@ def serve(arguments: Sequence[str], kind: type[WishT], fulfil: Callable[[WishT, 
     os.set_inheritable(descriptor, False)
     die_with_parent(parent)
     adopt_orphans()
+    keep_last_words()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A line that is closed: the parent is gone, or a subject closed all files.
     with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
