@@ -109,6 +109,7 @@ def copy_examples(folder: Path) -> None:
     options.write_text(re.sub(rf"\b({names})\b", r"\1@numpy", options.read_text(encoding="utf-8")), encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if fresh(d)], ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(
@@ -135,6 +136,7 @@ def missing(example: str) -> list[str]:
     return [module for module in modules if importlib.util.find_spec(module) is None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if examples(d)], ids=lambda path: path.name)
 def test_every_example_in_python_works(document: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
     if any("runs/" in example for example in examples(document)):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples/isolation_levels.py"
 
 

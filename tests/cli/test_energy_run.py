@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.fakes.plugin import MakeFakeNvml
     from tests.running import Assay, Ran
 
+pytestmark = pytest.mark.full
+
 OTHERS_W = 300.0
 """What a GPU draws that is not of the run; whoever counts it is far off."""
 LONG_S = 600.0

@@ -19,6 +19,8 @@ from tests.experiments.tunings import folder_of, options
 if TYPE_CHECKING:
     from tests.forking import Forking
 
+pytestmark = pytest.mark.full
+
 VERBS = dict(verbs(cli))
 LINES = draw_lines(cli, seed=20, count=60)
 GROUPS = 10

@@ -7,6 +7,7 @@ normal scores first (ranks, ties sharing one), so that neither spikes nor the un
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,9 +31,20 @@ PER_BLOCK, FEWEST_BLOCKS, MOST_BLOCKS = 16, 8, 64  # samples in a block; blocks 
 def normal_scores(samples: Samples) -> Samples:
     """Return the standard normal values of the samples' ranks; samples that are equal share one."""
     _, places, counts = np.unique(samples, return_inverse=True, return_counts=True)
+    if len(counts) == len(samples):
+        return _scores_of_ranks(len(samples))[places.reshape(-1)]
     shares = (np.cumsum(counts) - counts / 2) / len(samples)
-    scores = np.fromiter(map(normal_quantile, shares.tolist()), np.float64, len(shares))
-    return scores[places.reshape(-1)]
+    return _quantiles(shares)[places.reshape(-1)]
+
+
+@lru_cache(8)
+def _scores_of_ranks(n: int) -> Samples:
+    """Return the normal values of n different samples, from the least to the greatest."""
+    return _quantiles((np.arange(n) + 0.5) / n)
+
+
+def _quantiles(shares: Samples) -> Samples:
+    return np.fromiter(map(normal_quantile, shares.tolist()), np.float64, len(shares))
 
 
 def cosines(n: int) -> int:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.fakes.plugin import MakeFakeNvml
     from tests.hosts.standins.modal.server import ModalStandIn
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def with_a_hopper(modal_stand_in: ModalStandIn, make_fake_nvml: MakeFakeNvml) -> ModalStandIn:

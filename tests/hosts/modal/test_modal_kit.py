@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from tests.hosts.standins.modal.server import ModalStandIn
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("check", kit.CHECKS, ids=kit.name_of)
 def test_modal_gets_right_what_every_provider_must(

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from tests.hosts.standins.modal.server import ModalStandIn
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("seed", [*range(9), 14])
 def test_nothing_is_left_after_a_schedule_of_faults(modal_stand_in: ModalStandIn, tmp_path: Path, seed: int) -> None:

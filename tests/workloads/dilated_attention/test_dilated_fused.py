@@ -16,6 +16,8 @@ from tests.workloads.dilated_attention.world import Case, drawn, in_world
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 SMALL = Case((4, 12, 24), (1, 2, 4), batch=1, dtype="float32", backend="triton", size=1)

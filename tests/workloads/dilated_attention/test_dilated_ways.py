@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 RACE = """
