@@ -53,6 +53,7 @@ class Forking:
         self._environment = {name: value for name, value in os.environ.items() if not _decides(name)}
         self._met = {_deciding(os.environ)}
         self._forks: dict[frozenset[tuple[str, str]], _Forks] = {}
+        self._lock = threading.Lock()  # tests run command lines at the same time
 
     def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
         """Run a command line to its end.
@@ -61,11 +62,13 @@ class Forking:
             subprocess.TimeoutExpired: It took too long.
         """
         deciding = _deciding(environment)
-        if deciding not in self._met:
+        with self._lock:
+            new = deciding not in self._met
             self._met.add(deciding)
+            if not new and deciding not in self._forks:
+                self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
+        if new:
             return _started(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
-        if deciding not in self._forks:
-            self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
         return self._forks[deciding].run(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
 
     def close(self) -> None:
