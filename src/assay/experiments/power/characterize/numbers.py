@@ -10,7 +10,7 @@ import numpy as np
 
 from assay.core.results import Estimate
 from assay.stats.intervals import restarts_interval
-from assay.stats.metered import Draw, scope_of, typical
+from assay.stats.metered import Draw, joules_of
 from assay.stats.resampled import over_repeats
 
 if TYPE_CHECKING:
@@ -128,16 +128,11 @@ def energy_of(rows: Sequence[GpuRow]) -> Estimate | None:
     repeats = by_repeat(told, lambda row: row.energy_per_call_j)
     if not repeats:
         return None
-    found = typical([_draw(value, [row for row in told if row.repeat == repeat]) for repeat, value in repeats.items()])
-    return Estimate(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        unit="J",
-        scope=scope_of(len(repeats)),
-        method=f"the card's energy over the calls made meanwhile; {found.method}",
-        n=len(told),
+    found = joules_of(
+        [_draw(value, [row for row in told if row.repeat == repeat]) for repeat, value in repeats.items()]
     )
+    method = f"the card's energy over the calls made meanwhile; {found.method}"
+    return found.model_copy(update={"method": method, "n": len(told)})
 
 
 def _draw(value: float, rows: Sequence[GpuRow]) -> Draw:
