@@ -53,7 +53,8 @@ def next_s(options: ContentionOptions, blocks: dict[str, float]) -> float:
         return statistics.median_low(tuned)
     untuned = list(blocks.values())[len(tuned) :]
     in_turn = len(options.devices) if options.started_together else 1
-    tunings = sum(1 if phase in CROWDED else in_turn for phase in options.phases)
+    subjects = sum(map(options.tunes, range(len(options.subjects))))
+    tunings = subjects * sum(1 if phase in CROWDED else in_turn for phase in options.phases)
     return statistics.median_low(untuned or [s - tunings * options.tuning_s for s in tuned])
 
 
