@@ -55,7 +55,7 @@ def test_given_counts_of_runs_are_obeyed_exactly(measure: Measure, workplace: Pa
 
 
 def test_a_worker_starts_and_looks_at_its_samples_without_scipy(measure: Measure, workplace: Path) -> None:
-    """To import it takes as long as all else that a worker imports."""
+    """To import it takes almost as long as all else that a worker imports."""
     outcome = measure(role("cpu:0", function("notes_scipy")), method=quickly(precision=0.01))
     assert outcome.status == "ok", outcome.reason
     assert set((workplace / "scipy.txt").read_text()) == {"n"}

@@ -1,4 +1,4 @@
-"""The cosine transform of a series, by NumPy alone: importing SciPy's takes longer than a worker has to start."""
+"""The cosine transform of a series, by NumPy alone: a worker that need not import SciPy starts sooner."""
 
 from __future__ import annotations
 
