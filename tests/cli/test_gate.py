@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import site
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +13,13 @@ import pytest
 from assay.cli.gate_build import as_seen_from_a_checkout
 from assay.cli.main import main
 from assay.core.errors import BadInput
+from tests.guardians import kill_with_guardian
 from tests.repositories import commit, git, sample, worktrees
 from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.running import Assay
     from tests.telling import Telling
 
@@ -262,12 +263,7 @@ def test_killed_while_setting_up_it_leaves_neither_checkouts_nor_processes(repos
 def test_reap_removes_what_a_gate_without_its_guardian_left(repository: Path, assay_home: Path, assay: Assay) -> None:
     process = start(repository, *LONG)
     wait_for(lambda: taken(assay_home) == 4)
-    process.send_signal(signal.SIGSTOP)  # or it starts another guardian
-    for pid in survivors(assay_home):
-        if b"assay.core.guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
-    process.kill()
-    process.communicate()
+    kill_with_guardian(process)
     assert len(worktrees(repository)) > 1
     reaped = assay("reap")
     assert reaped.code == 0

@@ -14,6 +14,7 @@ import pytest
 from assay.core.errors import BadInput
 from assay.store.runs import RunFolder
 from tests.cli.stop_moments import stopped, undisturbed_s
+from tests.guardians import kill_with_guardian
 from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
@@ -129,11 +130,7 @@ def test_two_runs_at_once_in_one_folder_do_not_harm_each_other(workplace: Path, 
 def test_reap_ends_what_a_run_without_its_guardian_left(workplace: Path, assay_home: Path, assay: Assay) -> None:
     process = start(workplace, *LONG)
     wait_for(lambda: workers_are_up(assay_home))
-    guardians = [pid for pid in survivors(assay_home) if b"assay.core.guardian" in _command_line(pid)]
-    assert len(guardians) == 1
-    os.kill(guardians[0], signal.SIGKILL)
-    process.kill()
-    process.communicate()
+    kill_with_guardian(process)
     assert assay("reap").code == 0
     assert survivors(assay_home) == []
     assert list((assay_home / "leases").iterdir()) == []
@@ -283,11 +280,3 @@ def test_stopped_at_seeded_moments_a_command_ends_with_4_and_leaves_nothing(verb
         for number, sent in enumerate((signal.SIGTERM, signal.SIGINT))
     ]
     assert [stop for stop in found if not stop.good] == []
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - procfs, read whole
-            return file.read()
-    except OSError:
-        return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import shutil
 import signal
@@ -46,6 +47,18 @@ SlurmdTimeout=30
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=10 State=UP
 PartitionName=side Nodes=n3 MaxTime=10 State=UP
 """
+
+
+def jobs_held(home: Path) -> list[Path]:
+    """Return the leases of jobs that commands here have taken.
+
+    The Assay in a job takes others, in the same folder; where Slurm kills it with its guardian they are left to reap.
+    """
+    held = []
+    for path in (home / "leases").glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):
+            held.append((path, json.loads(path.read_text())["kind"]))
+    return [path for path, kind in held if kind == "slurm"]
 
 
 def missing() -> list[str]:

@@ -15,6 +15,7 @@ from assay.experiments.power.rows import GPUS_FILE
 from assay.hosts import traces
 from assay.hosts.fleet.folder import FleetFolder
 from tests.hosts.slurm import fleeting
+from tests.hosts.slurm.cluster import jobs_held
 from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
@@ -102,11 +103,6 @@ def the_fleet(workplace: Path) -> FleetFolder:
     return FleetFolder.open(found)
 
 
-def leases(home: Path) -> list[Path]:
-    folder = home / "leases"
-    return list(folder.iterdir()) if folder.is_dir() else []
-
-
 def test_every_node_characterizes_itself_in_a_run_folder_of_its_own(
     slurm: Cluster, assay: Assay, workplace: Path, assay_home: Path, tell: Callable[[str], None]
 ) -> None:
@@ -128,7 +124,7 @@ def test_every_node_characterizes_itself_in_a_run_folder_of_its_own(
         assert Path(post["run"]).parts[0] == node
         assert len((folder / post["run"] / GPUS_FILE).read_text().splitlines()) == 1
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 def test_a_node_that_is_lost_costs_only_its_own_task_and_resuming_measures_only_that(
@@ -154,7 +150,7 @@ def test_a_node_that_is_lost_costs_only_its_own_task_and_resuming_measures_only_
     assert {post.node: post.state for post in fleet.fleet.posts} == {"n1": "done", "n2": "failed"}
     assert "1 of 2 nodes are measured; missing: n2." in out
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
     bring_back(slurm, "n2")
     (workplace / "go").touch()
@@ -180,7 +176,7 @@ def test_the_array_of_a_command_that_was_killed_goes_from_the_queue(
     sent.send_signal(signal.SIGKILL)
     slurm.until_empty()
     tell(f"in the queue: {slurm.queue()}; the guardian was there")
-    wait_for(lambda: leases(assay_home) == [])
+    wait_for(lambda: jobs_held(assay_home) == [])
     wait_for(lambda: not survivors(assay_home))
 
 
@@ -200,7 +196,7 @@ def test_a_node_that_is_out_of_order_before_its_turn_is_given_up(
         tell(line)
     assert sent.returncode == 3, err
     assert "n3 failed: the node is down: unplugged" in err
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 @pytest.mark.parametrize(
@@ -231,7 +227,7 @@ def test_what_cannot_be_sent_is_said(
     assert found == code, printed.err
     assert said in " ".join((printed.err + printed.out).split())
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 def test_nodes_that_are_out_of_order_are_told_and_left_out(

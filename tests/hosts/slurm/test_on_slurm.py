@@ -12,6 +12,8 @@ import pytest
 
 from assay.cli.main import main
 from assay.hosts import traces
+from tests.guardians import kill_with_guardian
+from tests.hosts.slurm.cluster import jobs_held
 from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
@@ -72,11 +74,6 @@ def send(workplace: Path) -> Iterator[Callable[..., Sent]]:
         sent.process.communicate()
 
 
-def leases(home: Path) -> list[Path]:
-    folder = home / "leases"
-    return list(folder.iterdir()) if folder.is_dir() else []
-
-
 def test_two_nodes_measure_as_one_and_the_results_are_here(
     slurm: Cluster, assay: Assay, workplace: Path, assay_home: Path, tell: Callable[[str], None]
 ) -> None:
@@ -98,7 +95,7 @@ def test_two_nodes_measure_as_one_and_the_results_are_here(
     assert [t[:3] for t in told] == [["0", "0", "2"], ["1", "0", "2"]]
     assert "runs on n1, n2" in states(ran.err)
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 def test_the_exit_code_and_the_words_of_the_assay_there_are_ours(
@@ -124,7 +121,7 @@ def test_ctrl_c_leaves_no_job(
     assert code == 4, err
     assert "Stopped by SIGINT" in err
     assert "is gone" in err
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
     wait_for(lambda: not survivors(assay_home))
 
 
@@ -137,7 +134,7 @@ def test_the_guardian_cancels_the_job_of_a_command_that_was_killed(
     sent.process.kill()
     slurm.until_empty()
     tell(f"in the queue: {slurm.queue()}; the guardian was there")
-    wait_for(lambda: leases(assay_home) == [])
+    wait_for(lambda: jobs_held(assay_home) == [])
     assert slurm.queue() == []
 
 
@@ -146,17 +143,13 @@ def test_reap_cancels_the_job_of_a_command_that_was_killed_with_its_guardian(
 ) -> None:
     sent = send(*LONG, "--on", "slurm", LATER)
     slurm.until("PENDING")
-    for pid in survivors(assay_home):
-        if b"assay.core.guardian" in _command_line(pid):
-            os.kill(pid, signal.SIGKILL)
-    sent.process.kill()
-    sent.process.communicate()
+    kill_with_guardian(sent.process)
     tell(f"in the queue: {slurm.queue()}; both killed")
     reaped = assay("reap")
     tell(f"in the queue: {slurm.queue()}; {reaped.out.strip()}")
     assert reaped.code == 0, reaped.err
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 def test_a_node_that_fails_is_named(
@@ -173,7 +166,7 @@ def test_a_node_that_fails_is_named(
     assert code == 4, err
     assert "node n2 failed (down: unplugged)" in err
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 @pytest.mark.parametrize(
@@ -202,7 +195,7 @@ def test_what_slurm_refuses_is_said_in_its_words(
     assert found == code, err
     assert said in err
     assert slurm.queue() == []
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 def test_an_interpreter_that_the_nodes_do_not_have_is_named(slurm: Cluster, assay: Assay) -> None:
@@ -223,7 +216,7 @@ def test_the_time_limit_ends_it(
     tell(err.splitlines()[-1])
     assert code == 4, err
     assert "Slurm ended the job at its time limit of 1 min 0 s (--time)" in err
-    assert leases(assay_home) == []
+    assert jobs_held(assay_home) == []
 
 
 def test_the_report_of_the_offers_and_of_what_is_ours(slurm: Cluster, send: Callable[..., Sent]) -> None:
@@ -242,11 +235,3 @@ def test_the_report_of_the_offers_and_of_what_is_ours(slurm: Cluster, send: Call
     assert (ours.host, ours.state) == ("slurm", "PENDING")
     host.release(ours)
     assert host.list_ours() == ()
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - procfs, read whole
-            return file.read()
-    except OSError:
-        return b""
