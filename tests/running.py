@@ -75,6 +75,9 @@ def forgets_a_nameless_child(done=[]):
     if not done:
         done.append(subprocess.Popen(["setsid", "sleep", "1003"], env={"PATH": os.environ["PATH"]}))
 
+def forks_and_returns():
+    os.fork()
+
 def moves_to_other_cores():
     os.sched_setaffinity(0, range(os.cpu_count()))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assay.core import copies
 from assay.core.plan import Command, Subject
 from assay.workloads import registry
 from tests.running import function, quickly, role, survivors, wait_for
@@ -37,6 +38,13 @@ def test_a_worker_that_fails_says_how(measure: Measure, name: str, reason: str) 
     assert outcome.reason is not None
     assert reason in outcome.reason
     assert outcome.reason.startswith("cpu:0: ")
+
+
+@pytest.mark.parametrize("how", [{}, {"benchmark_runs": 3}, {"warmup_runs": 3}, {"continuous": True}])
+def test_copies_of_a_worker_do_not_go_on_with_its_work(measure: Measure, assay_home: Path, how: dict[str, Any]) -> None:
+    outcome = measure(role("cpu:0", function("forks_and_returns")), method=quickly(**how))
+    assert outcome.reason == f"cpu:0: {copies.REASON}"
+    assert survivors(assay_home) == []
 
 
 def test_the_end_of_what_a_failed_worker_printed_is_kept(measure: Measure) -> None:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from assay.core import copies
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -65,7 +67,9 @@ def least_ns(
         for _ in repeat(None, together):
             call()
         finish()
-        return max(1, now() - begin)
+        took = max(1, now() - begin)
+        copies.end_copy()
+        return took
 
     if one_by_one:
         return float(_shortest(one_try, 1, TRIES_OF_ONE, 0.0))

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from assay.core import copies
 from assay.timing.batching import alike, least_ns
 from assay.timing.stretch import Series
 from assay.timing.wall import MOST_SAMPLES
@@ -152,6 +153,7 @@ class WallLane:
             reported = timed.call()
         timed.synchronize()
         took = self._clock() - begin
+        copies.end_copy()
         self.busy_ns += took
         kept.add((begin - self._zero_ns) / 1e3, took / 1e3, reported if timed.reports_extras else None)
         if kept.full:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from assay.core import copies
 from assay.timing.batching import alike
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def warm_up(subjects: Sequence[Timed], *, runs: int | None, share_s: float) -> t
             for _ in range(runs):
                 subject.before()
                 subject.call()
+                copies.end_copy()
             subject.synchronize()
         return (1,) * len(subjects)
     called = [subject for subject in subjects if not subject.reports_extras]
@@ -116,6 +118,7 @@ def _warm_one(subject: Timed, share_s: float) -> float:
         subject.call()
         subject.synchronize()
         end = time.perf_counter_ns()
+        copies.end_copy()
         shortest = min(shortest, end - begin)
         calls += 1
     return shortest
@@ -159,5 +162,6 @@ def _sample(subject: Timed, into: Taken) -> int:
         reported = call()
     subject.synchronize()
     end = time.perf_counter_ns()
+    copies.end_copy()
     into.add((end - begin) / 1000 / repeats, reported if subject.reports_extras else None)
     return end

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.core import copies
 from assay.timing.batching import contradicted, least_ns, plan_batches
 from assay.timing.instrument import Batch
 
@@ -97,6 +98,7 @@ class WallClock:
             call()
         finish()
         took_ns = time.perf_counter_ns() - begin
+        copies.end_copy()
         self._sample_ns.append(took_ns)
         return max(0.0, took_ns / self.calls_per_sample - self.floor_ns) / 1000
 

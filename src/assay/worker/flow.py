@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from assay.core import copies
 from assay.core.results import HowTimed
 from assay.timing import continuous
 from assay.timing.cuda.events import EventLane
@@ -55,6 +56,7 @@ class Flow:
         for prepared in self._prepared if self._lane is None else ():
             for _ in range(order.warmup_runs or 0):
                 prepared.call()
+                copies.end_copy()
         return continuous.take(self._opened(), until_ns=until_ns, duty=order.duty, seed=order.seed)
 
     def hold(self, stop: Callable[[], bool], duty: float) -> tuple[int, Stretch]:

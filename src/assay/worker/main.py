@@ -10,6 +10,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from assay.core import copies
 from assay.core.errors import AssayError, BadInput
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants, keep_last_words
 from assay.core.plan import HOST
@@ -191,6 +192,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as sock:
         line = say.Line(sock)
+        copies.watch(lambda reason: line.send(say.Failed(reason=reason)))
         try:
             Worker(line).serve()
         except (say.Closed, BrokenPipeError, ConnectionResetError):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from assay.core import copies
 from assay.core.errors import AssayError, BadInput, MachineCannot, TrialFailed, WrongResult
 from assay.core.lifeline import adopt_orphans, die_with_parent, end_descendants, keep_last_words
 from assay.timing.compare import compare
@@ -144,12 +145,11 @@ def make_ready(index: int, name: str, wish: Wish | TraceWish, tell: Tell) -> Rea
         prepared = subjects.prepare(subject, device=device if ":" in device else f"{device}:0", seed=wish.seed)
         facts = subjects.facts(index, subject, prepared)
     tell("calling", name, wish.limit_s + GRACE_S)
-    own_id, begin = os.getpid(), time.perf_counter()
+    begin = time.perf_counter()
     with told("", subject), blamed(name), limited(wish.limit_s, name):
         prepared.call()
         prepared.synchronize()
-    if os.getpid() != own_id:
-        raise TrialFailed(f"{name} forks, and the copy comes back from the call too; it must end itself: os._exit(0).")
+        copies.end_copy()
     return Ready(name, prepared, facts, time.perf_counter() - begin)
 
 
@@ -242,6 +242,7 @@ def serve(arguments: Sequence[str], kind: type[WishT], fulfil: Callable[[WishT, 
             sys.stdout.flush()
             sock.sendall(message.model_dump_json().encode() + b"\n")
 
+        copies.watch(lambda reason: say(Unfulfilled(error="TrialFailed", reason=f"{reason[0].upper()}{reason[1:]}.")))
         wish = kind.model_validate_json(lines.readline())
 
         def tell(phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:

@@ -16,6 +16,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from assay.core import copies
 from assay.core.errors import AssayError, TrialFailed
 from assay.core.results import Parity, SubjectFacts
 from assay.timing.stretch import Series, Stretch
@@ -92,6 +93,7 @@ class Pairs:
                 self._facts[index] = subjects.facts(index, subject, prepared[-1])
                 prepared[-1].call()
                 prepared[-1].synchronize()
+                copies.end_copy()
                 if self._told.role.parity and len(prepared) == 2:
                     self._keep(index, parity=_parity(*prepared))
             except Exception as error:  # noqa: BLE001 - likewise

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from assay.core import copies
 from assay.core.errors import AssayError
 from assay.core.results import HowTimed, SubjectFacts
 from assay.timing.lanes import START_US
@@ -124,6 +125,7 @@ class _Calls:
         for _ in range(WARM_UP_CALLS if order.warmup_runs is None else order.warmup_runs):
             prepared.call()
             prepared.synchronize()
+            copies.end_copy()
         agree = prepared.agree if prepared.agree is not None else bool
         with quiet_collector():
             start_ns = self._clock()
@@ -140,6 +142,7 @@ class _Calls:
         reported = prepared.call()
         prepared.synchronize()
         end_ns = self._clock()
+        copies.end_copy()
         self._window = start_ns, end_ns
         self._start_us.append((begin_ns - start_ns) / 1e3)
         self._call_us.append((end_ns - begin_ns) / 1e3)

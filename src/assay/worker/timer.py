@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from assay.core import copies
 from assay.core.results import HowTimed
 from assay.timing import pairs, stretch, wall
 from assay.timing.options import Options
@@ -138,6 +139,7 @@ class Timer:
         for _ in range(rounds):
             for subject in self._timed:
                 subject.call()
+            copies.end_copy()
         for subject in self._timed:
             subject.synchronize()
         return rounds * len(self._timed)
