@@ -152,6 +152,21 @@ def test_what_the_program_starts_does_not_inherit_the_pipe() -> None:
     assert pipe not in inherited.stdout + unclosed.stdout
 
 
+def test_a_guardian_has_loaded_all_it_needs_before_something_is_begun_that_must_not_be_left(
+    eventually: Eventually,
+) -> None:
+    def loaded(pid: int) -> bool:
+        return "pydantic_core" in Path(f"/proc/{pid}/maps").read_text()
+
+    with Guardian():
+        first = guardian_of(os.getpid())
+        assert not loaded(first)
+        Guardian.require()
+        eventually(lambda: loaded(first))
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: [pid for pid in guardians_of(os.getpid()) if pid != first and loaded(pid)])
+
+
 def test_a_lease_still_held_when_the_program_leaves_is_released(tmp_path: Path, assay_home: Path) -> None:
     with Guardian():
         leases.take("folder", "a folder", "os:rmdir", {"path": str(tmp_path / "made")})

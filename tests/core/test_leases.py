@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Eventually, StartPython
 
-DEAD = processes.current().model_copy(update={"start_ticks": 0})
-ELSEWHERE = processes.current().model_copy(update={"host": "elsewhere"})
+DEAD = replace(processes.current(), start_ticks=0)
+ELSEWHERE = replace(processes.current(), host="elsewhere")
 LATER = timedelta(hours=1)
 
 

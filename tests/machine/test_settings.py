@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_limits_set_one_upon_the_other_are_undone_one_after_the_other(fake: Fake
 
 def of_another(lease: leases.Lease, pid: int) -> leases.Lease:
     """Have a lease belong to another process, as if that had taken it."""
-    other = lease.model_copy(update={"owner": lease.owner.model_copy(update={"pid": pid, "start_ticks": 1})})
+    other = lease.model_copy(update={"owner": replace(lease.owner, pid=pid, start_ticks=1)})
     lease.path.write_text(other.model_dump_json())
     return other
 

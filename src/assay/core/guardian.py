@@ -4,7 +4,8 @@
        │ ends, in whatever way
        └─▶ the pipe ends ──▶ the guardian releases all leases of that process, and ends too
 
-A program that ends well has released its leases itself, and the guardian finds nothing to do.
+A program that ends well has released its leases itself, and the guardian finds nothing to do. So it is small: what
+releases leases is loaded when there are any left, or at once where something is begun that must not be left.
 
 A guardian that dies before its program is started again at once, and watches over all leases that are there. What must
 not be held without one, a changed setting of a GPU or a rented machine, begins with `Guardian.require`: where none can
@@ -14,6 +15,7 @@ be started it is not begun, and what was begun before is undone, as the run is s
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -21,11 +23,11 @@ import sys
 import threading
 import time
 import traceback
-from datetime import UTC, datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from assay.core import durable, leases, processes
+from assay.core import durable, processes
 from assay.core.errors import AssayError, MachineCannot
 from assay.core.home import home
 from assay.core.stopping import stop_main_thread
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _READY = b"ready\n"
+_LOAD, _GOODBYE = b"l", b"g"
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _GOODBYE_WITHIN_S = 5.0
 _START_TRIES, _START_PAUSE_S = 3, 0.2
@@ -123,6 +126,12 @@ class _Watch:
                 self._start_again()
                 if not self._keeping:  # it had given up
                     self._keeper = self._start_keeper()
+            self._have_it_load()
+
+    def _have_it_load(self) -> None:
+        """Leave the guardian nothing to look for on disk once it is needed; one that is dead has a successor soon."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, _LOAD)
 
     def end(self) -> None:
         """Say goodbye; what is still held is released by the guardian, or by ourselves where it was killed."""
@@ -130,7 +139,7 @@ class _Watch:
             self._ended = True
             # The byte is for the case that a forked child still holds a copy of the pipe.
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._pipe, b"\n")
+                os.write(self._pipe, _GOODBYE)
             os.close(self._pipe)
         self._keeper.join(_GOODBYE_WITHIN_S)
         if self._lost or (self._process.returncode is not None and self._process.returncode < 0):
@@ -180,6 +189,8 @@ class _Watch:
                 os.close(self._pipe)
                 self._pipe, self._process = pipe, process
                 self._lost = False
+                if self._required:
+                    self._have_it_load()
                 break
         with contextlib.suppress(MachineCannot):  # that the disk is full must not leave us without one
             _log(f"The guardian of process {self.pid} {why}; another watches since.")
@@ -215,7 +226,7 @@ def describe_exit(code: int) -> str:
 def _start(stdin: int) -> Popen[bytes]:
     from subprocess import PIPE, STDOUT, Popen
 
-    owner = processes.current().model_dump_json()
+    owner = json.dumps(asdict(processes.current()))
     command = [sys.executable, "-P", "-m", "assay.core.guardian", owner, os.environ.get("PYTHONPATH", "")]
     environment = _environment()
     try:
@@ -255,7 +266,7 @@ def main(owner_json: str, python_path: str) -> int:
     os.environ.pop("PYTHONPATH")
     if python_path:
         os.environ["PYTHONPATH"] = python_path
-    owner = processes.Identity.model_validate_json(owner_json)
+    owner = processes.Identity(**json.loads(owner_json))
     with contextlib.suppress(BrokenPipeError):  # killed before it could hear of us: one that came after others has work
         os.write(1, _READY)
     _point_at_null(1, 2)
@@ -265,18 +276,28 @@ def main(owner_json: str, python_path: str) -> int:
 
 
 def _wait_for_the_end_of(owner: processes.Identity) -> None:
-    """Sleep until the pipe ends or speaks, or the owner is dead while a forked child of it keeps the pipe open."""
+    """Sleep until the pipe ends or says goodbye, or the owner is dead while a forked child of it keeps it open."""
     watched = select.poll()
     watched.register(0, select.POLLIN)
     with contextlib.suppress(OSError):
         watched.register(os.pidfd_open(owner.pid), select.POLLIN)
         if not processes.alive(owner):
             return
-    watched.poll()
+    while watched.poll() == [(0, select.POLLIN)] and os.read(0, 1) == _LOAD:
+        _load()
+
+
+def _load() -> None:
+    """Load what releases leases: models of data, which take a quarter of a second of a core."""
+    import assay.core.leases  # noqa: F401
 
 
 def _clean_up_after(owner: processes.Identity) -> int:
     try:
+        if not any((home() / "leases").glob("*.json")):
+            return 0
+        from assay.core import leases
+
         failed = [report for report in leases.release_all_of(owner) if report.outcome == "failed"]
         for report in failed:
             _log(report.reason)
@@ -287,6 +308,8 @@ def _clean_up_after(owner: processes.Identity) -> int:
 
 
 def _log(message: str) -> None:
+    from datetime import UTC, datetime
+
     now = datetime.now(UTC).isoformat(timespec="seconds")
     durable.append_line(home() / "guardian.log", f"{now} {message}")
 

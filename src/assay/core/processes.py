@@ -13,11 +13,11 @@ import hashlib
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from assay.core.errors import MachineCannot
-from assay.core.values import Value
 
 MARK = "ASSAY_MARK"
 
@@ -27,8 +27,11 @@ _KILL_WITHIN_S = 5.0
 _EMPTY_LOOKS = 20
 
 
-class Identity(Value):
+@dataclass(frozen=True)
+class Identity:
     """One process, for all time: no other process on any machine has the same identity."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - what models that hold one ask for
 
     host: str
     boot_id: str
