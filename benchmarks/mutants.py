@@ -57,6 +57,8 @@ BY_HAND_RESULTS = Path(__file__).parent / "results" / "semantic_faults.json"
 MUTANTS, REQUIRED, MOST_EQUIVALENT = 400, 371 / 400, 0.05
 REQUIRED_BY_HAND = 36 / 40
 LIMIT_S, JOBS = 300.0, 2
+LOADING = 0
+"""In place of a line: that of a constant is run when its module is loaded, and all tests of the module depend on it."""
 Kept = dict[str, Any]
 
 
@@ -116,6 +118,8 @@ def tests_by_line() -> dict[str, dict[int, list[str]]]:
             if context.startswith("tests.") and Path(path).is_relative_to(SOURCE):
                 for line in numbits_to_nums(bits):
                     found[str(Path(path).relative_to(SOURCE))][line].add(context)
+    for lines in found.values():
+        lines[LOADING] = set().union(*lines.values())
     return {
         name: {line: sorted(tests, key=lambda t: (took_s.get(t, 1e9), t)) for line, tests in lines.items()}
         for name, lines in found.items()
@@ -180,6 +184,7 @@ def _tried(mutant: Kept, known: dict[str, dict[int, list[str]]], places: Queue[P
     lines = known.get(mutant["module"], {})
     more = mutant["before"].count("\n")
     tests = list(dict.fromkeys(t for n in range(mutant["line"], mutant["line"] + more + 1) for t in lines.get(n, ())))
+    tests = tests or lines.get(LOADING, [])
     place = places.get()
     target = place / "assay" / mutant["module"]
     before = target.read_text(encoding="utf-8")

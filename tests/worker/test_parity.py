@@ -113,7 +113,7 @@ def test_the_branches_are_compared_by_a_worker_in_pairs(measure: Measure) -> Non
         for impl in ("masked", "flash")
     )
     role = Role(name="pairs", subjects=branches, devices=("cpu:0",), in_pairs=True, parity=True)
-    outcome = measure(role, method=quickly(duration_s=2.0, rounds=4))
+    outcome = measure(role, method=quickly(duration_s=60.0, timeout_s=90.0, rounds=4))
     assert outcome.status == "ok", outcome.reason
     found = outcome.evidence[0].subjects
     assert [each.parity is not None and each.parity.passed for each in found] == [False, True, False, True]
