@@ -165,6 +165,7 @@ def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
+@pytest.mark.full
 def test_the_python_example_of_reading_a_run_works(finished: Ran) -> None:
     text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

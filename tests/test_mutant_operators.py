@@ -39,6 +39,7 @@ def test_one_fault_at_a_time(source: str, expected: set[str]) -> None:
     assert mutants(source) == expected
 
 
+@pytest.mark.full
 def test_every_fault_in_a_real_file_parses_and_changes_what_it_does() -> None:
     source = Path(assay.stats.intervals.__file__).read_text(encoding="utf-8")
     found = faults(source)

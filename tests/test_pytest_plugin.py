@@ -50,6 +50,7 @@ def test_it_is_found_by_pytest() -> None:
     assert point.value == "assay.pytest_plugin"
 
 
+@pytest.mark.full
 def test_what_was_measured_is_listed_at_the_end_by_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
     done = run(pytester)
@@ -68,6 +69,7 @@ def test_what_was_measured_is_listed_at_the_end_by_test(pytester: pytest.Pyteste
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "with xdist"])
 def test_all_results_are_written_as_json(workers: tuple[str, ...], pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
@@ -95,6 +97,7 @@ def test_without_a_measurement_there_is_no_section_and_the_file_says_so(pytester
     assert json.loads((pytester.path / "out.json").read_text())["results"] == []
 
 
+@pytest.mark.full
 def test_what_was_measured_before_a_test_failed_is_listed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -108,6 +111,7 @@ def test_what_was_measured_before_a_test_failed_is_listed(pytester: pytest.Pytes
     done.stdout.fnmatch_lines(["*= assay =*", "  before: *"])
 
 
+@pytest.mark.full
 def test_a_fixture_of_the_users_may_measure_too(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -126,6 +130,7 @@ def test_a_fixture_of_the_users_may_measure_too(pytester: pytest.Pytester) -> No
     done.stdout.fnmatch_lines(["  baseline: *"])
 
 
+@pytest.mark.full
 def test_a_measurement_that_fails_fails_the_test_with_its_sentence(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(assay_clock): assay_clock.measure(lambda: 1 / 0)")
     done = run(pytester)

@@ -140,6 +140,7 @@ def test_the_loop_asks_measures_and_finds(tmp_path: Path) -> None:
     assert len(launcher.measured) == 20
 
 
+@pytest.mark.full
 @given(stops=st.lists(st.integers(min_value=0, max_value=9), min_size=1, max_size=6))
 @settings(max_examples=8, deadline=None)
 def test_a_resumed_run_takes_the_same_steps_as_an_undisturbed_one(
@@ -219,6 +220,7 @@ class Patient(Bisection):
         return found.model_copy(update={"trials": trials})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("retakes", "takes", "still_disturbed"), [(5, 3, False), (1, 2, True), (0, 1, True)])
 def test_a_disturbed_trial_is_measured_again_as_often_as_asked_and_the_last_take_counts(
     tmp_path: Path, retakes: int, takes: int, still_disturbed: bool

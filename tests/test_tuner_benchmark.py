@@ -48,6 +48,7 @@ def test_the_table_says_how_often_company_changes_the_choice_and_what_that_costs
     assert "pick, CPU hogs, try 4: no configuration works." in told
 
 
+@pytest.mark.full
 def test_a_small_one_on_cores_is_kept_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuners, "TUNERS", {"pick": "softmax@numpy"})
     monkeypatch.setattr(tuners, "LOADS", {name: tuners.LOADS[name] for name in ("quiet", "CPU hogs")})

@@ -130,6 +130,7 @@ def test_an_output_folder_that_cannot_be_made_is_said_in_one_line(assay: Assay, 
     assert len(ran.err.strip().splitlines()) == 1
 
 
+@pytest.mark.full
 def test_a_full_disk_ends_the_run_with_what_was_measured_kept(assay: Assay, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

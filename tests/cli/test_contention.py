@@ -54,6 +54,7 @@ def test_two_workers_on_one_core_give_phases_picks_regrets_and_a_report(assay: A
     assert (folder / "older" / "experiment_summary.json").exists()
 
 
+@pytest.mark.full
 def test_one_device_from_an_options_file_says_what_can_still_be_asked_and_is_resumed(
     assay: Assay, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +84,7 @@ def test_one_device_from_an_options_file_says_what_can_still_be_asked_and_is_res
     assert "cannot change it" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_hog_is_up_side_by_side_and_a_tuner_of_ones_own_chooses(assay: Assay, workplace: Path) -> None:
     (workplace / "tuner.py").write_text(
         "import json, sys\n"
@@ -115,6 +117,7 @@ def test_on_cpu_cores_two_workers_share_each_group_unless_a_load_or_a_number_is_
     assert workers("--aggressor", "cpu") == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("version", "search_s"), [("1.0.0", 35.0), ("1.1.0", 0.0)])
 def test_helion_tunes_from_its_own_space_and_its_searches_are_in_the_forecast(
     assay: Assay, make_fake_nvml: MakeFakeNvml, tmp_path: Path, version: str, search_s: float
@@ -141,6 +144,7 @@ def test_helion_tunes_from_its_own_space_and_its_searches_are_in_the_forecast(
         assert 60 * minutes + 59 >= least_s
 
 
+@pytest.mark.full
 def test_without_helion_its_tuner_is_refused_before_anything_is_measured(
     assay: Assay, make_fake_nvml: MakeFakeNvml, workplace: Path
 ) -> None:
@@ -154,6 +158,7 @@ def test_without_helion_its_tuner_is_refused_before_anything_is_measured(
     assert not (workplace / "runs").exists()
 
 
+@pytest.mark.full
 def test_a_tuner_that_fails_in_every_try_is_a_failure_and_the_times_are_kept(assay: Assay, workplace: Path) -> None:
     (workplace / "tuner.py").write_text("raise SystemExit(3)\n")
     ran = assay(
@@ -168,6 +173,7 @@ def test_a_tuner_that_fails_in_every_try_is_a_failure_and_the_times_are_kept(ass
     assert all(record.series for record in RunFolder.open(workplace / "runs/latest").records())
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_is_named_and_the_exit_code_is_that_of_failure(assay: Assay) -> None:
     ran = assay("contention", "run", "--benchmark", "bad.py:segfault", *TINY, "--json")
     assert ran.code == 4
@@ -186,6 +192,7 @@ def test_a_dry_run_shows_the_phases_and_measures_nothing(assay: Assay, workplace
     assert not (workplace / "runs").exists()
 
 
+@pytest.mark.full
 def test_a_budget_that_is_too_short_is_said_at_the_start_and_at_the_end(assay: Assay) -> None:
     ran = assay(
         "contention", "run", *SMALL, "--device", "cpu:0", "--workers-per-device", 1, "--tuner", "none",

@@ -23,6 +23,7 @@ MATRIX = ("contention", "matrix")
 TINY = ("--device", "cpu:0", "--duration", "0.2", "--repeat", 1, "--no-monitor")
 
 
+@pytest.mark.full
 def test_a_matrix_is_measured_judged_and_drawn_and_a_dead_aggressor_leaves_the_rest(
     assay: Assay, workplace: Path, assay_home: Path
 ) -> None:

@@ -57,6 +57,7 @@ asked_once = cache(probe.ask)
 """What PyTorch says of itself here, which is the same beside every fake; the commands above ask it each time."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("describe", "gpus", "nodes"),
     [

@@ -35,6 +35,7 @@ def fake_environment(fake: FakeNvml) -> dict[str, str]:
     return {name: value for name, value in fake.env({}).items() if name in {"LD_LIBRARY_PATH", "ASSAY_FAKE_NVML"}}
 
 
+@pytest.mark.full
 def test_each_worker_sees_only_its_own_gpu_and_the_record_says_fake(
     assay: Assay, two_gpus: FakeNvml, workplace: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_each_worker_sees_only_its_own_gpu_and_the_record_says_fake(
     assert "fake" in (workplace / "runs/latest/report.md").read_text()
 
 
+@pytest.mark.full
 def test_a_gpu_lost_while_it_is_metered_makes_the_result_partial_and_is_named(
     assay: Assay, two_gpus: FakeNvml, workplace: Path
 ) -> None:
@@ -81,6 +83,7 @@ def has_ended(recording: Path) -> bool:
     return any(isinstance(line, Ended) for line in read(recording))
 
 
+@pytest.mark.full
 def test_without_isolation_every_gpu_is_visible(assay: Assay, two_gpus: FakeNvml, workplace: Path) -> None:
     ran = assay("run", "--gpus", "1", "--isolation", "none", *COMMAND, **fake_environment(two_gpus))
     assert ran.code == 0, ran.err
@@ -133,6 +136,7 @@ def on_one_core(workplace: Path, fake: FakeNvml, *arguments: object) -> subproce
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_more_gpus_at_once_than_cores_are_not_called_isolated(workplace: Path, two_gpus: FakeNvml) -> None:
     words = ("run", "--gpus", "0,1", "--mode", "concurrent", "--isolation", "full")
     ran = on_one_core(workplace, two_gpus, *words, *COMMAND)
@@ -151,6 +155,7 @@ def test_more_gpus_at_once_than_cores_are_not_called_isolated(workplace: Path, t
         assert told["quality"]["disturbed"] == 0 or "1 of 1 trial disturbed: " in first
 
 
+@pytest.mark.full
 def test_the_dry_run_and_the_doctor_say_beforehand_that_cores_are_too_few(workplace: Path, two_gpus: FakeNvml) -> None:
     words = ("run", "--gpus", "0,1", "--mode", "concurrent", "--isolation", "full", "--dry-run")
     text = on_one_core(workplace, two_gpus, *words, "--", "true").stdout

@@ -60,6 +60,7 @@ def left(repository: Path, home: Path) -> list[object]:
     return [*folders, *worktrees(repository)[1:], *survivors(home)]
 
 
+@pytest.mark.full
 def test_a_planted_slow_down_of_five_percent_is_caught_in_a_package_under_src(
     unhurried: Path, assay: Assay, assay_home: Path, telling: Telling
 ) -> None:
@@ -202,6 +203,7 @@ def test_in_a_shallow_clone_a_missing_revision_comes_with_the_way_out(
     assert "`git fetch --unshallow` gets the rest" in said
 
 
+@pytest.mark.full
 def test_a_dry_run_looks_into_both_revisions_and_leaves_nothing(
     repository: Path, assay_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +254,7 @@ def taken(home: Path) -> int:
     return len(list((home / "leases").glob("*.json"))) if (home / "leases").is_dir() else 0
 
 
+@pytest.mark.full
 def test_killed_while_setting_up_it_leaves_neither_checkouts_nor_processes(repository: Path, assay_home: Path) -> None:
     process = start(repository, *LONG[:-2], "--setup", "touch begun; sleep 1000", *LONG[-2:])
     wait_for(lambda: list((assay_home / "gates").glob("*-base/begun")))
@@ -260,6 +263,7 @@ def test_killed_while_setting_up_it_leaves_neither_checkouts_nor_processes(repos
     wait_for(lambda: left(repository, assay_home) == [])
 
 
+@pytest.mark.full
 def test_reap_removes_what_a_gate_without_its_guardian_left(repository: Path, assay_home: Path, assay: Assay) -> None:
     process = start(repository, *LONG)
     wait_for(lambda: taken(assay_home) == 4)
@@ -271,6 +275,7 @@ def test_reap_removes_what_a_gate_without_its_guardian_left(repository: Path, as
     assert left(repository, assay_home) == []
 
 
+@pytest.mark.full
 def test_stopped_by_ctrl_c_it_goes_on_later_and_names_the_planted_slow_down(
     repository: Path, assay_home: Path, assay: Assay
 ) -> None:

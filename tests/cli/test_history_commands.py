@@ -38,6 +38,7 @@ def filled(history_place: Place, command: Command, workplace: Path) -> Path:
     return workplace / "runs"
 
 
+@pytest.mark.full
 def test_a_finished_run_enters_the_history_by_itself(
     history_place: Place, assay: Assay, command: Command, workplace: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_run_with_failures_enters_with_them_and_is_replaced_when_it_is_resumed
     assert (point["value"] > 0, point["status"], point["reason"]) == (True, "ok", None)
 
 
+@pytest.mark.full
 def test_a_run_stays_out_of_the_history_where_that_is_asked_for(
     assay: Assay, assay_home: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,7 @@ def test_what_makes_no_sense_gets_one_line_and_its_exit_code(
     assert (workplace / "mine.json").read_text() == '{"mine": 1}\n'
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
 def test_the_host_is_recorded_for_a_time_in_each_form(form: str, assay: Assay, workplace: Path) -> None:
     ran = assay("monitor", f"a.{form}", "--duration", "0.5", "--interval", "0.05")
@@ -159,6 +160,7 @@ def recorded(path: str, least: int = 2) -> bool:
     return sum(line.kind in {"host", "gpu"} for line in read(Path(path))) >= least
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sent", "more", "code"),
     [
@@ -182,6 +184,7 @@ def test_a_signal_finishes_the_file(
     assert survivors(assay_home) == []
 
 
+@pytest.mark.full
 def test_a_signal_reaches_the_command_too(workplace: Path, assay_home: Path) -> None:
     trap = "trap 'echo told; exit 3' TERM; echo up; while :; do sleep 0.05; done"
     with running("a.jsonl", "--", "sh", "-c", trap) as process:
@@ -200,6 +203,7 @@ def recorder_of(home: Path) -> int | None:
     return found[0] if found else None
 
 
+@pytest.mark.full
 def test_a_recorder_that_is_killed_is_told_and_what_it_wrote_is_shown(workplace: Path, assay_home: Path) -> None:
     with running("a.jsonl", "--interval", "0.02", "--duration", "100") as process:
         wait_for(lambda: recorded("a.jsonl"))
@@ -213,6 +217,7 @@ def test_a_recorder_that_is_killed_is_told_and_what_it_wrote_is_shown(workplace:
     assert "Traceback" not in err
 
 
+@pytest.mark.full
 def test_a_command_goes_on_when_the_recorder_dies(workplace: Path, assay_home: Path) -> None:
     script = "until [ -e go ]; do sleep 0.05; done; echo done"
     with running("a.jsonl", "--interval", "0.02", "--", "sh", "-c", script) as process:
@@ -242,6 +247,7 @@ def test_nothing_outlives_a_monitor_that_is_killed(workplace: Path, assay_home: 
     assert list((assay_home / "leases").iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_disk_that_fills_up_is_told(workplace: Path) -> None:
     limited = "ulimit -f 20; trap '' XFSZ; exec \"$0\" -m assay monitor a.jsonl --interval 0.01 --duration 100"
     ran = subprocess.run(
@@ -280,6 +286,7 @@ def in_a_terminal(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], in
             os.close(ours)
 
 
+@pytest.mark.full
 def test_a_terminal_that_is_closed_finishes_the_file(workplace: Path, assay_home: Path) -> None:
     with in_a_terminal("a.jsonl", "--interval", "0.02") as (process, terminal):
         wait_for(lambda: recorded("a.jsonl"))
@@ -292,6 +299,7 @@ def test_a_terminal_that_is_closed_finishes_the_file(workplace: Path, assay_home
     assert survivors(assay_home) == []
 
 
+@pytest.mark.full
 def test_on_a_terminal_a_live_table_is_shown_and_ctrl_c_ends_it(workplace: Path, assay_home: Path) -> None:
     shown = b""
     asked = False
@@ -334,6 +342,7 @@ def test_gpus_are_recorded_by_their_numbers(assay: Assay, two_gpus: FakeNvml, wo
     assert not any(column.startswith(("gpu0_", "host_c")) for column in columns)
 
 
+@pytest.mark.full
 def test_a_gpu_lost_midway_is_told_and_the_other_goes_on(two_gpus: FakeNvml, workplace: Path) -> None:
     with running("a.jsonl", "--interval", "0.02", "--gpu-only", **fake_environment(two_gpus)) as process:
         wait_for(lambda: recorded("a.jsonl"))
@@ -350,6 +359,7 @@ def test_a_gpu_lost_midway_is_told_and_the_other_goes_on(two_gpus: FakeNvml, wor
     assert "These numbers come from a fake source" in out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
 def test_a_gpu_lost_midway_makes_the_result_partial_in_each_form(
     form: str, two_gpus: FakeNvml, workplace: Path
@@ -369,6 +379,7 @@ def test_a_gpu_lost_midway_makes_the_result_partial_in_each_form(
     assert told["together"]["energy_j"] is None
 
 
+@pytest.mark.full
 def test_a_sensor_that_stops_answering_is_told_with_how_much_was_seen(two_gpus: FakeNvml, workplace: Path) -> None:
     two_gpus.fail_field(0, 185, 3)
     two_gpus.fail_field(0, 186, 3)
@@ -411,6 +422,7 @@ def test_a_driver_that_is_gone_is_told_and_the_host_is_watched(assay: Assay, two
 # The report
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_the_report_of_a_recording_has_statistics_and_a_figure_for_each(
     form: str, assay: Assay, two_gpus: FakeNvml, workplace: Path
@@ -427,6 +439,7 @@ def test_the_report_of_a_recording_has_statistics_and_a_figure_for_each(
     assert (workplace / "a-report/report.html").exists()
 
 
+@pytest.mark.full
 def test_the_report_of_a_recording_comes_as_json_too(assay: Assay, workplace: Path) -> None:
     assert assay("monitor", "a.jsonl", "--duration", "0.3").code == 0
     ran = assay("report", "a.jsonl", "--json")

@@ -76,6 +76,7 @@ def test_cases_are_measured_judged_and_drawn_and_noise_that_dies_leaves_the_rest
     assert not survivors(assay_home)
 
 
+@pytest.mark.full
 def test_where_nothing_but_idleness_was_measured_nothing_was(assay: Assay, workplace: Path) -> None:
     huge = "cases: [{name: huge, base: {workload: sgemm, params: {n: 100000000}}}]"
     (workplace / "huge.yaml").write_text(huge)
@@ -92,6 +93,7 @@ def _is(record: dict[str, str], block: dict[str, list[dict[str, dict[str, str]]]
     return any(trial.id == record["trial"] and trial.settings["phase"] == case for trial in trials)
 
 
+@pytest.mark.full
 def test_on_gpus_a_kernel_has_its_joules_within_the_interval_and_a_lost_gpu_costs_only_its_own_case(
     assay: Assay, workplace: Path, make_fake_nvml: MakeFakeNvml
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_dry_run_of_the_cases_that_come_with_it_shows_places_time_and_what_is_
     assert "Skipped: sgemm beside 1 copying: pcie_copy@torch runs on cuda, not on cpu." in out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

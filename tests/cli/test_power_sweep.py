@@ -41,6 +41,7 @@ def sweep(two_gpus: FakeNvml, workplace: Path, capsys: pytest.CaptureFixture[str
         yield run
 
 
+@pytest.mark.full
 def test_limits_are_stepped_on_two_gpus_measured_judged_and_restored(
     assay: Assay, two_gpus: FakeNvml, workplace: Path, assay_home: Path
 ) -> None:

@@ -36,6 +36,7 @@ def power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
+@pytest.mark.full
 def test_a_fleet_with_a_slow_gpu_in_a_hot_rack_is_reported(assay: Assay, workplace: Path) -> None:
     setting = Setting(nodes=25, hot_racks=1, slow=2, slow_in_hot_racks=1, hot=1, hungry=1)
     simulated = simulate(setting, 5)

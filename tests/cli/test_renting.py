@@ -142,6 +142,7 @@ def test_what_only_one_result_can_have_is_refused_for_several(capsys: pytest.Cap
     assert "--update-config is for one result" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_where_the_cheapest_is_not_free_the_next_is_rented(
     moon: Path, canned: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +158,7 @@ def test_what_was_paid_for_once_is_not_begun_anew_elsewhere(moon: Path, capsys: 
     assert [line.split()[:2] for line in did(moon)] == [["create", "taken-A40"], ["release", "taken-A40"]]
 
 
+@pytest.mark.full
 def test_several_kinds_are_rented_at_once_and_compared(
     moon: Path, canned: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +200,7 @@ def stop_when_both_are_up(moon: Path) -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.full
 def test_a_signal_gives_every_machine_back(
     moon: Path, stop_when_both_are_up: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

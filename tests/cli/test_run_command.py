@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 QUICK = ("--device", "cpu", "--duration", "0.5", "--restarts", "1")
 
 
+@pytest.mark.full
 def test_two_devices_side_by_side_give_a_result_a_report_and_proof_of_their_cores(assay: Assay) -> None:
     ran = assay(
         "run", "softmax@numpy", "--device", "cpu", "--mode", "concurrent", "--isolation", "full",
@@ -45,6 +46,7 @@ def test_two_devices_side_by_side_give_a_result_a_report_and_proof_of_their_core
     assert json.loads((folder / "findings.json").read_text())["schema"] == 1
 
 
+@pytest.mark.full
 def test_the_older_names_of_benchmarks_and_flags_work(assay: Assay) -> None:
     names = ("--benchmark", "flash_attention_v2", "--kernel=gemm_benchmark", "--output_dir", "mine")
     ran = assay("run", *names, "--device", "cpu:0", *QUICK[2:])
@@ -62,6 +64,7 @@ def test_given_counts_are_obeyed_exactly(assay: Assay, workplace: Path) -> None:
     assert (workplace / "order.txt").read_text() == "x" * 7
 
 
+@pytest.mark.full
 def test_a_command_is_timed_and_its_numbers_read(assay: Assay) -> None:
     program = (
         "import json, os; print('loss 0.5 then loss 0.25'); "
@@ -79,6 +82,7 @@ def test_a_command_is_timed_and_its_numbers_read(assay: Assay) -> None:
     assert summaries["call_us"] > 1000
 
 
+@pytest.mark.full
 def test_a_command_that_fails_is_a_failed_trial_with_its_last_words(assay: Assay) -> None:
     ran = assay("run", "--device", "cpu:0", "--json", "--", "python3", "-c", "import sys; sys.exit('no such luck')")
     assert ran.code == 4
@@ -88,6 +92,7 @@ def test_a_command_that_fails_is_a_failed_trial_with_its_last_words(assay: Assay
     assert "no such luck" in record["stderr_tail"]
 
 
+@pytest.mark.full
 def test_the_other_workloads_go_on_when_one_fails(assay: Assay) -> None:
     ran = assay("run", "bad.py:segfault", "bad.py:fine", "--device", "cpu:0", *QUICK[2:], "--json")
     assert ran.code == 4
@@ -116,6 +121,7 @@ def test_repeats_are_blocks_and_the_budget_shortens_the_trials(assay: Assay) -> 
     assert RunFolder.open(Path(ran.data["run"])).plan.options["duration_s"] == pytest.approx(1.0)
 
 
+@pytest.mark.full
 def test_options_come_from_a_file_and_the_command_line_wins(assay: Assay, workplace: Path) -> None:
     (workplace / "mine.yaml").write_text(
         "workloads: ['bad.py:fine']\ndevice: cpu:0\nduration: 0.5s\nrestarts: 1\nseed: 3\n"
@@ -137,6 +143,7 @@ def test_lists_may_be_written_with_commas_spaces_or_again(assay: Assay) -> None:
         assert {t["roles"][0]["name"] for t in ran.data["block"]["trials"]} == {"cpu:0", "cpu:1"}
 
 
+@pytest.mark.full
 def test_report_draws_again_and_resume_has_nothing_to_do(assay: Assay, finished: Ran) -> None:
     folder = Path(finished.data["run"])
     (folder / "report.html").unlink()
@@ -175,6 +182,7 @@ def test_no_secret_and_no_host_name_is_written_unless_asked(finished: Ran) -> No
     assert json.loads((folder / "machine.json").read_text())["hostname"] is None
 
 
+@pytest.mark.full
 def test_plain_lines_show_progress_without_a_terminal(assay: Assay) -> None:
     ran = assay("run", "bad.py:fine", "--device", "cpu:0", *QUICK[2:])
     assert re.search(r"repeat-1: repeat 1 of 1, 1 trial, at most .* left", ran.err)
@@ -198,12 +206,14 @@ def test_an_explicit_duration_is_not_shortened_by_quick(assay: Assay) -> None:
     assert quick.data["block"]["trials"][0]["method"]["duration_s"] == 2
 
 
+@pytest.mark.full
 def test_single_short_calls_come_with_a_warning(assay: Assay) -> None:
     ran = assay("run", "bad.py:tiny", "--device", "cpu:0", "--benchmark-runs", 20, "--json")
     (note,) = [note for note in ran.data["records"][0]["notes"] if "clock" in note]
     assert "single calls shorter than" in note
 
 
+@pytest.mark.full
 def test_samples_that_are_gone_are_measured_again(assay: Assay, finished: Ran) -> None:
     folder = Path(finished.data["run"])
     for path in (folder / "samples").iterdir():
@@ -248,6 +258,7 @@ def test_the_help_shows_its_examples_line_by_line(assay: Assay) -> None:
     assert "\\b" not in text
 
 
+@pytest.mark.full
 def test_a_run_is_watched_and_its_recording_can_be_shown(assay: Assay, workplace: Path) -> None:
     long_enough = ("--duration", "3", "--precision", "0.0001%", "--monitor-interval", "50ms")
     assert assay("run", "softmax@numpy", *QUICK, *long_enough).code == 0
@@ -265,6 +276,7 @@ def test_a_run_is_watched_and_its_recording_can_be_shown(assay: Assay, workplace
     assert assay("report", f"runs/latest/{record.sensors}", "--json").data["finished"]
 
 
+@pytest.mark.full
 def test_a_run_need_not_be_watched(assay: Assay, workplace: Path) -> None:
     assert assay("run", "softmax@numpy", *QUICK, "--no-monitor").code == 0
     records = RunFolder.open(Path("runs/latest")).records()
@@ -282,6 +294,7 @@ def test_an_interval_that_cannot_be_kept_is_refused(assay: Assay, interval: str)
     assert not Path("runs").exists()
 
 
+@pytest.mark.full
 def test_who_disturbed_a_run_is_said_in_its_first_lines_and_as_data(assay: Assay, start_python: StartPython) -> None:
     hog = start_python("import sys\nprint('spins', flush=True)\nwhile True: pass")
     assert hog.stdout is not None

@@ -19,6 +19,7 @@ SHEETS = ("scaling_efficiency_analysis.png", "memory_analysis.png", "performance
 REPORT = "scaling_analysis_report.txt"
 
 
+@pytest.mark.full
 def test_a_folder_of_files_gives_figures_and_a_report_and_names_what_cannot_be_used(
     assay: Assay, workplace: Path
 ) -> None:
@@ -39,6 +40,7 @@ def test_a_folder_of_files_gives_figures_and_a_report_and_names_what_cannot_be_u
     assert "latest.json" not in report
 
 
+@pytest.mark.full
 def test_the_american_spelling_the_older_flag_and_json_do_the_same(assay: Assay, workplace: Path) -> None:
     write(workplace / "results" / "new.json", lengths=(16384,))
     ran = assay("scaling", "analyze", "--results_dir", "results", "--output-dir", "out", "--json")

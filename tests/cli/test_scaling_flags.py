@@ -46,6 +46,7 @@ def test_on_a_cpu_sizes_are_small_and_that_is_said(capsys: pytest.CaptureFixture
     assert "3 calls to warm up, 10 timed" in said.out
 
 
+@pytest.mark.full
 def test_on_gpus_the_defaults_are_those_of_the_older_tool(assay: Assay, make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([hopper(), hopper()], virtual=False)
 
@@ -108,6 +109,7 @@ def test_ranks_beyond_what_is_here_are_skipped_or_share_and_both_is_said(capsys:
     assert "64 ranks share" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from assay.core.results import Check, Evidence, SubjectFacts
 from assay.experiments.scaling.installed import CASES, judged, trial_for
 
@@ -28,6 +30,7 @@ def evidence(rank: int, *, error: float = 1e-15, received: float = 64.0, expecte
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_two_ranks_check_every_case_here(assay: Assay) -> None:
     ran = assay("scaling", "test", "--nproc", 2, "--device", "cpu")
     assert ran.code == 0, ran.err

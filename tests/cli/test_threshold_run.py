@@ -121,6 +121,7 @@ def hold_it_against_another(spins: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "was measured on NVIDIA L4" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -95,6 +95,7 @@ def more(workplace: Path) -> None:
     (workplace / "more.py").write_text(MORE)
 
 
+@pytest.mark.full
 def test_a_function_is_timed_with_its_interval_and_the_way_it_was_obtained(assay: Assay) -> None:
     ran = assay("time", "bad.py:fine", *QUICK)
     assert ran.code == 0, ran.err
@@ -109,6 +110,7 @@ def test_a_function_is_timed_with_its_interval_and_the_way_it_was_obtained(assay
     assert "process 2 of 2: timing bad.py:fine, for 0.1 s at most …" in ran.err
 
 
+@pytest.mark.full
 def test_a_quick_look_says_on_its_face_that_it_is_of_one_process(assay: Assay) -> None:
     ran = assay("time", "bad.py:fine", "--budget", "0.3", "--processes", "1")
     assert ran.code == 0, ran.err
@@ -131,6 +133,7 @@ def test_by_default_five_fresh_processes_are_timed_and_each_is_in_the_json(assay
     assert ran.err.splitlines()[-1] == "assay: 1 of 5 processes failed; the times are those of the other 4."
 
 
+@pytest.mark.full
 def test_one_process_has_its_own_scope_in_the_json(assay: Assay) -> None:
     ran = assay("time", "bad.py:fine", "--budget", "0.3", "--processes", "1", "--json")
     assert (ran.data["scope"], ran.data["processes"]) == ("process", 1)
@@ -138,6 +141,7 @@ def test_one_process_has_its_own_scope_in_the_json(assay: Assay) -> None:
     assert ran.data["measurement"]["by_process"] == []
 
 
+@pytest.mark.full
 def test_the_result_as_json_is_all_there_is_on_stdout(assay: Assay) -> None:
     ran = assay("time", "bad.py:prints_garbage", *QUICK, "--json")
     assert ran.code == 0, ran.err
@@ -150,6 +154,7 @@ def test_the_result_as_json_is_all_there_is_on_stdout(assay: Assay) -> None:
     assert "bytes while it was timed" in ran.err
 
 
+@pytest.mark.full
 def test_two_functions_are_compared_with_the_first_as_the_baseline(assay: Assay) -> None:
     ran = assay("time", "bad.py:fine", "more.py:double", "--budget", "3", "--processes", "3", "--json")
     assert ran.code == 0, ran.err
@@ -164,17 +169,20 @@ def test_two_functions_are_compared_with_the_first_as_the_baseline(assay: Assay)
     assert re.search(r"✓ bad.py:fine .* faster", shown.out)
 
 
+@pytest.mark.full
 def test_a_function_can_be_compared_with_itself(assay: Assay) -> None:
     ran = assay("time", "bad.py:fine", "bad.py:fine", *QUICK, "--json")
     assert ran.code == 0, ran.err
     assert [o["name"] for o in ran.data["comparison"]["others"]] == ["bad.py:fine (2)"]
 
 
+@pytest.mark.full
 def test_parameters_are_handed_to_the_function(assay: Assay) -> None:
     ran = assay("time", "more.py:scaled", "--param", "n=3", *QUICK, "--json")
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.full
 def test_a_workload_is_checked_before_it_is_timed(assay: Assay) -> None:
     ran = assay("time", "softmax@numpy", "--param", "rows=16", "--param", "cols=64", *QUICK, "--json")
     assert ran.code == 0, ran.err
@@ -183,6 +191,7 @@ def test_a_workload_is_checked_before_it_is_timed(assay: Assay) -> None:
     assert ran.data["measurement"]["device"] == "cpu"
 
 
+@pytest.mark.full
 def test_a_wrong_workload_publishes_no_time(assay: Assay, workplace: Path) -> None:
     (workplace / "sitecustomize.py").write_text(
         "import dataclasses\n"
@@ -198,6 +207,7 @@ def test_a_wrong_workload_publishes_no_time(assay: Assay, workplace: Path) -> No
     assert "softmax@numpy is wrong: its relative error against the float64 reference is 1" in ran.err
 
 
+@pytest.mark.full
 def test_a_function_that_says_how_to_wait_is_timed_with_the_waiting(assay: Assay) -> None:
     ran = assay("time", "more.py:waits_for_itself", "bad.py:tiny", *QUICK, "--json")
     assert ran.code == 0, ran.err
@@ -236,6 +246,7 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_nothing_survives(
     assert list((assay_home / "leases").iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_function_that_forks_and_waits_is_timed(assay: Assay) -> None:
     assert assay("time", "more.py:forks", *QUICK).code == 0
 
@@ -252,6 +263,7 @@ def test_a_file_that_cannot_be_loaded_is_said_with_the_line(assay: Assay, workpl
     assert "broken.py:f cannot be loaded: ZeroDivisionError: division by zero (line 3 of broken.py)" in ran.err
 
 
+@pytest.mark.full
 def test_children_that_a_function_forgot_do_not_survive(assay: Assay) -> None:
     for name in ("forgets_a_child", "forgets_a_nameless_child"):
         assert assay("time", f"bad.py:{name}", *QUICK).code == 0
@@ -296,6 +308,7 @@ def test_killed_outright_it_leaves_nothing_behind(workplace: Path, assay_home: P
     wait_for(lambda: not list((assay_home / "leases").iterdir()))
 
 
+@pytest.mark.full
 def test_on_a_terminal_there_is_a_line_of_progress_that_goes_away_and_colour(workplace: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -372,6 +385,7 @@ def test_cuda_that_is_not_there_is_the_machines_fault(assay: Assay) -> None:
     assert re.search("sees no CUDA GPU|cannot be imported here", ran.err)
 
 
+@pytest.mark.full
 def test_a_defect_of_ours_in_the_process_is_called_one_and_kept_whole(assay: Assay, workplace: Path) -> None:
     (workplace / "sitecustomize.py").write_text(
         "import sys\n"
@@ -388,6 +402,7 @@ def test_a_defect_of_ours_in_the_process_is_called_one_and_kept_whole(assay: Ass
         assert "in broken" in file.read()
 
 
+@pytest.mark.full
 def test_the_result_can_be_read_back(assay: Assay) -> None:
     from assay.timing.values import Measurement
 

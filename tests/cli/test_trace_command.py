@@ -109,6 +109,7 @@ def with_ncu(body: str, workplace: Path) -> dict[str, str]:
     return {"PATH": f"{fake_ncu(workplace / 'bin', body)}{os.pathsep}{os.environ['PATH']}"}
 
 
+@pytest.mark.full
 def test_on_a_cpu_pytorchs_operators_are_the_rows_and_they_lie_on_the_hosts_clock(assay: Assay) -> None:
     pytest.importorskip("torch")
     size = ("--param", "rows=64", "--param", "cols=64")
@@ -126,6 +127,7 @@ def test_on_a_cpu_pytorchs_operators_are_the_rows_and_they_lie_on_the_hosts_cloc
     assert (folder_of(ran).parents[1] / "p.json").read_text() == (folder_of(ran) / "trace.json").read_text()
 
 
+@pytest.mark.full
 def test_without_pytorch_a_row_is_a_call_by_the_hosts_clock_and_that_is_said(assay: Assay, workplace: Path) -> None:
     ran = assay("trace", "softmax@numpy", "--device", "cpu", "--param", "rows=8", "--calls", 2, "--csv", "k.csv")
     assert ran.code == 0, ran.err
@@ -139,6 +141,7 @@ def test_without_pytorch_a_row_is_a_call_by_the_hosts_clock_and_that_is_said(ass
     assert str(folder.relative_to(workplace)) in ran.err
 
 
+@pytest.mark.full
 def test_on_a_gpu_every_kernel_has_its_call_its_shape_its_sensors_and_its_counters(
     assay: Assay, gpu: dict[str, str], workplace: Path, assay_home: Path
 ) -> None:
@@ -164,6 +167,7 @@ def test_on_a_gpu_every_kernel_has_its_call_its_shape_its_sensors_and_its_counte
     assert survivors(assay_home) == []
 
 
+@pytest.mark.full
 def test_counters_that_may_not_be_read_are_refused_and_the_rest_is_kept(
     assay: Assay, gpu: dict[str, str], workplace: Path
 ) -> None:
@@ -177,6 +181,7 @@ def test_counters_that_may_not_be_read_are_refused_and_the_rest_is_kept(
     assert json.loads((folder / "summary.json").read_text())["rows"] == 2
 
 
+@pytest.mark.full
 def test_a_workload_that_fails_later_leaves_a_sentence_and_nothing_else(
     assay: Assay, workplace: Path, assay_home: Path
 ) -> None:

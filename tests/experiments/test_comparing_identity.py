@@ -120,6 +120,7 @@ def test_the_same_thing_gets_a_verdict(baseline: Path, tmp_path: Path) -> None:
         assert result.not_comparable == ()
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(other=ONE_DIFFERENCE)
 def test_any_single_difference_in_identity_never_gets_a_verdict(

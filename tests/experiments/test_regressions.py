@@ -50,6 +50,7 @@ def test_a_planted_regression_is_named_with_its_run_commit_and_size(tmp_path: Pa
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("quantity", "size", "standing"),
     [
@@ -65,6 +66,7 @@ def test_what_a_step_is_depends_on_the_quantity(quantity: str, size: float, stan
     assert step.standing == standing
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["host", "driver"])
 def test_a_step_with_a_new_host_or_driver_is_confounded(what: str, tmp_path: Path) -> None:
     logs = noise(8, DAYS, seed=2)

@@ -85,6 +85,7 @@ def test_a_pull_request_has_old_and_new_values_with_intervals_the_points_and_the
     assert place.github.text("main", "configs/base.yaml") == CONFIG
 
 
+@pytest.mark.full
 def test_an_open_pull_request_is_brought_up_to_date_and_not_doubled(place: Place) -> None:
     leave(place.folder / "results/results-L4", results())
     assert place.run("pull-request") == 0
@@ -154,6 +155,7 @@ def without(*scopes: str) -> Callable[[GitHub], object]:
     return lambda github: github.scopes.difference_update(scopes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -180,6 +182,7 @@ def test_what_github_does_not_allow_is_said(
     assert place.github.pulls == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", ["/git/trees$", "/git/commits$", "/git/refs$", "/pulls$"])
 @pytest.mark.parametrize("after", [True, False])
 def test_an_answer_that_never_came_makes_nothing_twice(
@@ -325,6 +328,7 @@ GOOD = results()
 PLACES = [way for way in places(GOOD) if way]
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.sampled_from(PLACES),

@@ -21,6 +21,7 @@ def one_guardian() -> Iterator[None]:
         yield
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("check", kit.CHECKS, ids=kit.name_of)
 @pytest.mark.parametrize("provider", ["runpod", "lambda"])
 def test_every_provider_passes_the_kit(

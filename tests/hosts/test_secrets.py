@@ -81,6 +81,7 @@ def test_the_scan_finds_what_it_looks_for(tmp_path: Path) -> None:
     assert scan.found() == ["KEY in here: 0", "KEY in here: 1", "KEY in here: 2"]
 
 
+@pytest.mark.full
 def test_nothing_of_modal_s_token_leaves_its_header(
     modal_stand_in: ModalStandIn, scan: Scan, tmp_path: Path, assay_home: Path
 ) -> None:
@@ -124,6 +125,7 @@ def _refused(scan: Scan, host: Any, order: Order, listener: Listener, modal: Mod
     scan.text(f"error {fault.status}", str(caught.value))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["runpod", "lambda"])
 def test_nothing_of_a_provider_s_key_leaves_its_header(
     name: str, scan: Scan, assay_home: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,7 @@ from tests.joules.trials import LENGTHS, LOADS, SENSORS, call_trial, model_of, w
 SEEDS = range(2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sensor", SENSORS)
 def test_bounds_of_calls_hold_and_are_narrow(sensor: str) -> None:
     lengths = [length for length in LENGTHS if length != "10 µs"]
@@ -24,6 +25,7 @@ def test_a_call_of_ten_microseconds_is_told_to_a_percent() -> None:
     assert outcome.holds
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sensor", SENSORS)
 def test_bounds_of_windows_hold_and_are_narrow(sensor: str) -> None:
     outcomes = [window_trial(sensor, model_of(sensor), load, 90, (1.0, 3.0)) for load in LOADS]

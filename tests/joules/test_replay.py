@@ -94,6 +94,7 @@ def test_a_field_that_was_not_offered_is_not_offered_again(synthetic: Kept) -> N
     assert all(r.average_w is None for r in played(readings[:60]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_a_recording_of_known_joules_gives_its_answers_again(synthetic: Kept, seed: int) -> None:
     assert energies(synthetic, seed) == pytest.approx([1.0] * 2, abs=TOLERANCE)
@@ -109,6 +110,7 @@ def test_readings_without_their_counter_do_not_pass_for_the_recording(synthetic:
     assert energies(bent) == pytest.approx([0.9] * 2, abs=TOLERANCE)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not RECORDING.exists(), reason=f"nothing has been recorded on a GPU yet: {RECORDING.name} is missing"
 )

@@ -48,6 +48,7 @@ def test_a_window_comes_with_its_joules_both_bounds_and_what_they_rest_on() -> N
     assert "by counter" in str(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sensor", SENSORS)
 @pytest.mark.parametrize("load", [load for load in LOADS if load != "sensor's period"])
 def test_windows_of_a_second_and_more_are_right_to_two_percent(sensor: str, load: str) -> None:
@@ -57,6 +58,7 @@ def test_windows_of_a_second_and_more_are_right_to_two_percent(sensor: str, load
     assert max(outcome.width for outcome in outcomes) <= 0.1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sensor", SENSORS)
 def test_a_load_at_the_sensors_own_period_is_bounded(sensor: str) -> None:
     outcomes = [window_trial(sensor, model_of(sensor), "sensor's period", seed, (1.0, 3.0)) for seed in range(6)]
@@ -73,6 +75,7 @@ def test_a_ramp_through_an_edge_is_told_from_a_load_that_begins_there() -> None:
         assert outcome.holds
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sensor", ["Hopper", "no instant power"])
 def test_polling_average_power_is_beyond_ten_percent_where_the_load_begins_with_the_window(sensor: str) -> None:
     outcomes = [window_trial(sensor, model_of(sensor), "begins with the window", seed, (1.0, 3.0)) for seed in range(4)]
@@ -109,6 +112,7 @@ def model_without(card: str) -> SensorModel:
     return probed(kind(3.0), seed=1, load_w=250.0).model_copy(update=dict.fromkeys(lacks))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", ["steady", "bursts"])
 @pytest.mark.parametrize(
     ("card", "length_s", "precision"),

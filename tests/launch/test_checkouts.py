@@ -170,6 +170,7 @@ def test_paths_into_the_working_tree_lead_into_the_checkout(tmp_path: Path) -> N
     assert moved(Path("/repository"), at) == Path("/repository")
 
 
+@pytest.mark.full
 def test_a_worker_of_a_checkout_runs_our_code_on_its_modules_in_its_folder(measure: Measure, workplace: Path) -> None:
     report = workplace / "seen.txt"
     for name in ("old", "new"):
@@ -213,6 +214,7 @@ def test_code_of_the_working_tree_is_not_timed_in_the_place_of_a_revision(measur
     assert "and not from the checkout" in (outcome.reason or "")
 
 
+@pytest.mark.full
 def test_a_command_of_a_checkout_runs_in_it_and_imports_from_it(measure: Measure, workplace: Path) -> None:
     repository = sample(workplace / "repo", base_ms=5, head_ms=8)
     (repository / "src/sample/core.py").write_text("MS = 1000\n")
@@ -238,6 +240,7 @@ def test_a_command_of_a_checkout_runs_in_it_and_imports_from_it(measure: Measure
     assert told == {"base": [5.0], "head": [8.0]}
 
 
+@pytest.mark.full
 def test_turns_that_take_longer_than_their_share_are_fewer(measure: Measure, workplace: Path) -> None:
     (workplace / "slow.py").write_text("import time\ndef work():\n    time.sleep(0.1)\n")
     slow = Subject(workload="slow.py:work", impl="python")

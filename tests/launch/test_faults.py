@@ -47,6 +47,7 @@ def test_copies_of_a_worker_do_not_go_on_with_its_work(measure: Measure, assay_h
     assert survivors(assay_home) == []
 
 
+@pytest.mark.full
 def test_the_end_of_what_a_failed_worker_printed_is_kept(measure: Measure) -> None:
     outcome = measure(role("cpu:0", function("raises")))
     assert outcome.stderr_tail is not None
@@ -87,6 +88,7 @@ def test_work_that_moves_itself_to_other_cores_was_not_isolated(measure: Measure
     assert "the work itself moved from cores" in evidence.isolation_limits[0].message
 
 
+@pytest.mark.full
 def test_a_function_that_changed_since_it_was_planned_is_refused(measure: Measure, workplace: Path) -> None:
     subject = registry.subject("bad.py:fine", device_kind="cpu")
     assert measure(role("cpu:0", subject)).status == "ok"

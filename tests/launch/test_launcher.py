@@ -33,6 +33,7 @@ def test_a_function_is_timed_and_every_sample_kept(measure: Measure) -> None:
     assert (samples > 0).all()
 
 
+@pytest.mark.full
 def test_each_restart_is_a_process_of_its_own(measure: Measure) -> None:
     outcome = measure(role("cpu:0", function("fine")), restarts=3, method=quickly(benchmark_runs=20))
     assert outcome.status == "ok", outcome.reason
@@ -61,12 +62,14 @@ def test_a_worker_starts_and_looks_at_its_samples_without_scipy(measure: Measure
     assert set((workplace / "scipy.txt").read_text()) == {"n"}
 
 
+@pytest.mark.full
 def test_roles_alone_never_overlap(measure: Measure) -> None:
     outcome = measure(role("a", function("fine")), role("b", function("fine"), device="cpu:0"))
     first, second = only(outcome, role="a"), only(outcome, role="b")
     assert first.end_ns <= second.start_ns
 
 
+@pytest.mark.full
 def test_roles_together_start_at_one_moment_and_keep_each_other_company(measure: Measure) -> None:
     outcome = measure(
         role("a", function("fine")),
@@ -81,6 +84,7 @@ def test_roles_together_start_at_one_moment_and_keep_each_other_company(measure:
     assert all(e.load_calls is not None and e.load_calls > 0 for e in outcome.evidence)
 
 
+@pytest.mark.full
 def test_a_load_is_up_before_and_down_after_what_is_timed(measure: Measure) -> None:
     outcome = measure(role("victim", function("fine")), role("noise", function("fine"), duty="load"))
     assert outcome.status == "ok", outcome.reason
@@ -91,6 +95,7 @@ def test_a_load_is_up_before_and_down_after_what_is_timed(measure: Measure) -> N
     assert calls["noise"] > 1
 
 
+@pytest.mark.full
 def test_turns_alternate_strictly(measure: Measure, workplace: Path) -> None:
     method = quickly(warmup_runs=0, benchmark_runs=4)
     outcome = measure(
@@ -118,6 +123,7 @@ def test_two_subjects_of_one_role_are_interleaved_in_one_process(measure: Measur
     assert {s.subject for s in outcome.series} == {0, 1}
 
 
+@pytest.mark.full
 def test_ranks_are_told_who_they_are_and_take_equally_many_samples(measure: Measure, workplace: Path) -> None:
     outcome = measure(role("ring", function("notes_rank"), ranks=3), method=quickly(duration_s=1.5))
     assert outcome.status == "ok", outcome.reason
@@ -127,6 +133,7 @@ def test_ranks_are_told_who_they_are_and_take_equally_many_samples(measure: Meas
     assert len({len(s.data) for s in outcome.series}) == 1
 
 
+@pytest.mark.full
 def test_when_a_rank_dies_the_others_do_not_wait_for_it(measure: Measure) -> None:
     outcome = measure(role("ring", function("second_rank_dies"), ranks=2), method=quickly(timeout_s=100))
     assert outcome.status == "failed"
@@ -134,6 +141,7 @@ def test_when_a_rank_dies_the_others_do_not_wait_for_it(measure: Measure) -> Non
     assert "rank 1 of ring: the worker ended without an answer (exit code 7)" in outcome.reason
 
 
+@pytest.mark.full
 def test_full_isolation_pins_to_disjoint_cores_and_none_does_not(measure: Measure, workplace: Path) -> None:
     devices = ("cpu:0", "cpu:1")
     roles = [role(d, function("tells_threads"), device=d, isolation="full") for d in devices]

@@ -31,6 +31,7 @@ def load(name: str, subject: Subject, **more: object) -> Role:
     return role(name, subject, device=HOST, duty="load").model_copy(update=more)
 
 
+@pytest.mark.full
 @TWO_CORES
 def test_a_load_on_the_host_has_cores_of_its_own_and_tells_how_busy_it_kept_them(measure: Measure) -> None:
     outcome = measure(
@@ -47,6 +48,7 @@ def test_a_load_on_the_host_has_cores_of_its_own_and_tells_how_busy_it_kept_them
     assert noise.load_cpu_s <= noise.load_s * len(noise.allowed_cores) * 1.5
 
 
+@pytest.mark.full
 def test_a_load_on_memory_tells_the_bytes_that_its_calls_moved(measure: Measure) -> None:
     outcome = measure(role("victim", function("fine")), load("hog", hog("memory_hog@numpy", mib="4", threads="2")))
     assert outcome.status == "ok", outcome.reason
@@ -59,6 +61,7 @@ def test_a_load_on_memory_tells_the_bytes_that_its_calls_moved(measure: Measure)
     assert noise.load_calls
 
 
+@pytest.mark.full
 @TWO_CORES
 def test_two_workers_of_one_device_part_its_cores(measure: Measure) -> None:
     roles = [
@@ -83,6 +86,7 @@ def tells_who_it_is():
 """
 
 
+@pytest.mark.full
 def test_a_load_that_is_killed_fails_the_trial_at_once_and_by_its_name(measure: Measure, workplace: Path) -> None:
     (workplace / "later.py").write_text(LATER)
     told = workplace / "load.txt"
@@ -107,6 +111,7 @@ def test_a_load_that_is_killed_fails_the_trial_at_once_and_by_its_name(measure: 
     assert time.monotonic() - begin < 55
 
 
+@pytest.mark.full
 def test_a_load_that_fails_says_how(measure: Measure, workplace: Path) -> None:
     (workplace / "later.py").write_text(
         "import time\nBORN = time.monotonic()\n\ndef fails_later():\n"

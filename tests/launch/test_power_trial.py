@@ -38,6 +38,7 @@ def series_of(record: Record, name: str, quantity: str) -> Series:
     return next(s for s in record.series if (s.role, s.quantity) == (name, quantity))
 
 
+@pytest.mark.full
 def test_under_a_cap_calls_take_longer_and_joules_are_those_that_were_spent(
     make_fake_nvml: MakeFakeNvml, tmp_path: Path, assay_home: Path
 ) -> None:
@@ -100,6 +101,7 @@ print(outcome.status, outcome.reason, *outcome.notes, sep="|")
 """
 
 
+@pytest.mark.full
 def test_a_gpu_lost_while_it_is_timed_fails_the_trial_and_its_limit_is_restored_once_it_is_back(
     make_fake_nvml: MakeFakeNvml, start_python: StartPython, tmp_path: Path, assay_home: Path
 ) -> None:

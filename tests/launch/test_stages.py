@@ -32,6 +32,7 @@ def staged(stage_s: float = 0.05, **changes: object) -> Method:
     return quickly(duration_s=60.0, stage_s=stage_s, **changes)
 
 
+@pytest.mark.full
 def test_stages_follow_one_another_in_one_process_and_one_that_fails_is_left_out(measure: Measure) -> None:
     named = ("fine", "raises", "fine")
     found = measure(in_stages(*map(function, named)), method=staged(stage_calls=3), restarts=2)
@@ -60,6 +61,7 @@ def test_what_the_first_stage_lacks_nobody_has(measure: Measure) -> None:
     assert "nowhere.py" in (found.reason or "")
 
 
+@pytest.mark.full
 def test_what_cannot_be_on_any_machine_is_told_as_such(measure: Measure) -> None:
     nonsense = Subject(workload="sofmax", impl="numpy")
     found = measure(in_stages(nonsense, function("fine")), method=staged())
@@ -76,6 +78,7 @@ def test_stages_that_do_not_fit_the_duration_are_said(measure: Measure) -> None:
     assert [each.reached for each in found.evidence[0].subjects] == [True, False]
 
 
+@pytest.mark.full
 def test_each_stage_has_the_joules_that_were_spent_in_it_on_all_metered_gpus(
     make_fake_nvml: MakeFakeNvml, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def by_command(program: str, budget_s: float = 0.1) -> Tuner:
     return Tuner(name="command", budget_s=budget_s, command=Command(argv=argv))
 
 
+@pytest.mark.full
 def test_tuners_together_start_at_one_moment_and_each_tells_what_it_tried(measure: Measure) -> None:
     roles = [tuning(device, device=device) for device in ("cpu:0", "cpu:1")]
     outcome = measure(*roles, schedule="together")
@@ -47,6 +48,7 @@ def test_tuners_together_start_at_one_moment_and_each_tells_what_it_tried(measur
     assert all(e.load_calls is not None and e.load_calls > 0 for e in outcome.evidence)
 
 
+@pytest.mark.full
 def test_tuners_alone_run_one_after_another(measure: Measure) -> None:
     outcome = measure(tuning("a"), tuning("b"))
     assert outcome.status == "ok", outcome.reason
@@ -56,6 +58,7 @@ def test_tuners_alone_run_one_after_another(measure: Measure) -> None:
     assert all(e.load_calls is None for e in outcome.evidence)
 
 
+@pytest.mark.full
 def test_who_has_no_tuner_keeps_the_others_company(measure: Measure) -> None:
     outcome = measure(tuning("a"), role("plain", function("fine")), schedule="together")
     assert outcome.status == "ok", outcome.reason
@@ -73,6 +76,7 @@ open(sys.argv[1], "w").write(json.dumps(found))
 """
 
 
+@pytest.mark.full
 def test_a_command_tunes_anything_and_does_so_in_every_restart(measure: Measure, workplace: Path) -> None:
     method = quickly(benchmark_runs=5)
     outcome = measure(tuning("a", function("fine"), tuner=by_command(WRITES)), restarts=2, method=method)
@@ -83,6 +87,7 @@ def test_a_command_tunes_anything_and_does_so_in_every_restart(measure: Measure,
     assert list((workplace / "scratch").iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("subject", "tuner", "reason"),
     [
@@ -108,6 +113,7 @@ def test_a_tuner_that_never_ends_is_interrupted_with_all_it_started(measure: Mea
     wait_for(lambda: not survivors(assay_home))
 
 
+@pytest.mark.full
 def test_a_tuner_that_takes_the_worker_with_it_fails_the_trial_and_leaves_the_others_found(measure: Measure) -> None:
     deadly = by_command(f"import os; os.kill(os.getppid(), {signal.SIGKILL:d})")
     outcome = measure(tuning("good"), tuning("bad", tuner=deadly), schedule="together")

@@ -177,6 +177,7 @@ def happen(world: World, several: list[tuple[str, int, int]], *, ignoring: bool)
             world.spend(0.013 * length, sorted(world.running, key=lambda node: (node.pid * which) % 17))
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=400, derandomize=True)
 @given(st.integers(1, 4), steps, steps, st.booleans())
 def test_no_tree_of_processes_is_charged_more_than_it_used(

@@ -141,6 +141,7 @@ def test_every_machine_is_the_same_after_being_written_and_read(
     assert differences(there, back) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("describe", ALL)
 def test_every_machine_is_known_again_at_a_second_look(
     describe: Callable[[Path], Tree], tmp_path: Path, make_fake_nvml: MakeFakeNvml

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from assay.machine import nvidia
 from assay.monitor.gpus import GpuSource
 from assay.monitor.host import HostSource
@@ -33,6 +35,7 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.full
 def test_eight_gpus_at_100_hz_take_no_more_memory_as_time_goes_on(tmp_path: Path, make_fake_nvml: MakeFakeNvml) -> None:
     fake = make_fake_nvml([hopper()] * 8)
     for gpu in range(8):

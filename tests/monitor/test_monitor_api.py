@@ -92,6 +92,7 @@ def test_a_window_that_is_not_over_has_nothing_to_say_yet() -> None:
             _ = window.samples
 
 
+@pytest.mark.full
 def test_samples_that_nobody_asked_to_keep_go_with_the_monitor() -> None:
     with assay.Monitor(gpus=[], interval_s=0.05) as monitor, monitor.window("w") as window:
         pass

@@ -139,6 +139,7 @@ def test_bytes_are_told_in_megabytes_and_null_stays_null() -> None:
     assert mean_w == pytest.approx(50.0)
 
 
+@pytest.mark.full
 def test_every_report_draws_the_page(tmp_path: Path) -> None:
     written = write_report(page(), tmp_path)
     assert {path.name for path in written} >= {"report.md", "report.html", "gpu0_power.png", "host_use.png"}

@@ -86,6 +86,7 @@ def test_what_is_not_known_well_enough_is_unsure() -> None:
     assert shifts(kept({"few": 0.0}, rounds=2), "few") == {}
 
 
+@pytest.mark.full
 def test_equivalence_is_claimed_wrongly_in_at_most_one_of_twenty() -> None:
     rng = np.random.default_rng(5)
     margin = MARGINS["p50"]
@@ -128,6 +129,7 @@ def a_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = SMI) -> Non
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
 
 
+@pytest.mark.full
 def test_one_command_measures_every_condition_beside_real_processes(
     quick: list[Any],
     tmp_path: Path,

@@ -83,6 +83,7 @@ def test_make_takes_the_cublas_that_it_is_told_of(tmp_path: Path) -> None:
     assert f"-I{home}/include -L{home}/lib -l:libcublas.so.13 -Xlinker -rpath={home}/lib" in done.stderr
 
 
+@pytest.mark.full
 def test_nvcc_compiles_what_the_other_tests_run(tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:

@@ -30,6 +30,7 @@ def words(figure: Figure) -> str:
     return "\n".join(element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text"))
 
 
+@pytest.mark.full
 def test_a_png_is_the_same_every_time_and_its_edges_are_empty(figure: Figure) -> None:
     png = to_png(figure)
     assert png == to_png(figure)

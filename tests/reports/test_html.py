@@ -51,6 +51,7 @@ class Reader(HTMLParser):
             self.text[tag] = self.text.get(tag, "") + data
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("which", ["page_html", "nasty_html"])
 def test_a_report_needs_nothing_but_itself(which: str, request: pytest.FixtureRequest) -> None:
     document: str = request.getfixturevalue(which)
@@ -115,6 +116,7 @@ def test_numbers_that_nobody_measured_are_announced(page: Page, origin: Origin) 
     assert "aside" not in Reader(to_html(page.model_copy(update={"sections": ()}))).text
 
 
+@pytest.mark.full
 def test_the_same_page_gives_the_same_bytes(page: Page, page_html: str) -> None:
     assert to_html(page.model_copy(deep=True)) == page_html
 

@@ -33,6 +33,7 @@ def size(png: bytes) -> tuple[int, int]:
     return height, width
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 2)])
 def test_figures_stand_in_two_columns(count: int, rows: int, columns: int) -> None:
     height, width = size(to_png(lines()))

@@ -18,6 +18,7 @@ def small(page: Page) -> Page:
     return page.model_copy(update={"sections": (Section(title="Figures", elements=figures),)})
 
 
+@pytest.mark.full
 def test_a_report_is_two_documents_and_a_png_for_each_figure(small: Page, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "one"
     paths = write_report(small, folder)
@@ -28,6 +29,7 @@ def test_a_report_is_two_documents_and_a_png_for_each_figure(small: Page, tmp_pa
     assert all(f"({path})" in markdown for path in figures)
 
 
+@pytest.mark.full
 def test_writing_again_replaces_every_file_with_the_same_bytes(small: Page, tmp_path: Path) -> None:
     first = {path: path.read_bytes() for path in write_report(small, tmp_path)}
     assert {path: path.read_bytes() for path in write_report(small, tmp_path)} == first

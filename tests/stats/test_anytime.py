@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 REPEATS = 200
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_median_is_missed_at_any_look_in_at_most_five_percent(family: Family) -> None:
     outcome = peeked_medians(family, 550, REPEATS, seed=1, precision=0.01)
@@ -29,6 +30,7 @@ def test_the_median_is_missed_at_any_look_in_at_most_five_percent(family: Family
     assert max(outcome.stretch, default=0.0) <= 1.8
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_median_is_not_missed_more_often_when_the_first_look_is_at_16(family: Family) -> None:
     outcome = peeked_medians(family, 550, REPEATS, seed=1, precision=0.01, first=16)
@@ -48,6 +50,7 @@ def test_the_mean_log_ratio_is_missed_at_any_look_in_at_most_five_percent(shared
     assert counts["missed"] <= at_most(0.05, REPEATS)
 
 
+@pytest.mark.full
 def test_taking_the_fixed_size_interval_at_every_look_would_have_missed_more_often() -> None:
     """The control: that the simulation can tell."""
     rows, _ = draw("independent", np.random.default_rng(3), REPEATS, 550)

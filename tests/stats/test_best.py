@@ -44,6 +44,7 @@ def right(outcome: Races) -> int:
     return sum(outcome.counts[f"right {name}"] for name in outcome.stated)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", RACE_NOISES)
 def test_a_winner_is_within_the_tolerance_at_least_as_often_as_is_stated(family: RaceNoise) -> None:
     outcome = simulated(family)
@@ -67,12 +68,14 @@ def test_the_regret_is_small_and_not_stated_much_smaller_than_it_is(family: Race
     assert sum(outcome.regrets) <= 1.2 * outcome.expected_regret
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [2, 20])
 def test_what_is_stated_holds_on_average_where_each_candidates_noise_remembers(count: int) -> None:
     outcome = races("AR(1) 0.6", count, REPEATS, seed=2, shared=False)
     assert right(outcome) >= at_least(sum(outcome.stated.values()) / REPEATS, REPEATS)
 
 
+@pytest.mark.full
 def test_one_that_is_two_tolerances_ahead_of_all_others_is_found_about_as_often_as_is_stated() -> None:
     outcome = races("independent", 10, REPEATS, seed=3, fields=("one ahead",))
     assert right(outcome) >= at_least(sum(outcome.stated.values()) / REPEATS, REPEATS)

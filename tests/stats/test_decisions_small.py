@@ -49,6 +49,7 @@ def test_stable_series_rarely_give_an_alarm(family: Family) -> None:
     assert sum(run != NEVER for run in told) <= 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["independent", "spikes"])
 def test_a_step_of_a_tenth_is_told_within_five_runs_nearly_as_often_as_an_oracle_tells_it(family: Family) -> None:
     seen = fewer(history(family, 0.10, APART))

@@ -43,6 +43,7 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(rho: float) -> 
     assert 0.90 <= coverage(intervals, 100.0) <= 0.99
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("n", [100, N])
 def test_the_interval_covers_the_windows_median_in_every_family_or_is_refused_on_two_levels(

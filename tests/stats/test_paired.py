@@ -20,6 +20,7 @@ REPEATS = 150
 OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "unsure": "unsure"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_thing_is_hardly_ever_called_different_from_itself(family: Family) -> None:
     counts = verdicts(family, 2000, REPEATS, seed=1, ratio=1.0, shared=True).counts
@@ -27,6 +28,7 @@ def test_a_thing_is_hardly_ever_called_different_from_itself(family: Family) -> 
     assert counts["same"] >= at_least(0.9, REPEATS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_percent_slower_is_found_and_hardly_ever_called_the_same(family: Family) -> None:
     counts = verdicts(family, 2000, REPEATS, seed=2, ratio=1.02, shared=True).counts
@@ -125,12 +127,14 @@ def test_a_clear_difference_is_called_one_on_either_of_two_levels() -> None:
     assert back.verdict == "faster"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["random walk", "dwell", "wave"])
 def test_noise_that_the_two_do_not_share_is_seldom_called_a_difference(family: Slow) -> None:
     counts = own_noise(family, 600, REPEATS, seed=9).counts
     assert counts["faster"] + counts["slower"] <= at_most(0.05, REPEATS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_five_percent_slower_is_found_under_noise_that_both_share(family: Family) -> None:
     counts = verdicts(family, 600, REPEATS, seed=10, ratio=1.05, shared=True, first=64).counts

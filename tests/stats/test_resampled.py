@@ -22,6 +22,7 @@ def test_the_first_draw_is_all_samples_as_they_came(n: int, seed: int) -> None:
     assert (chosen == indices(samples, seed)).all(), "the same whenever it is looked at"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [8, 10, 30])
 def test_a_ratio_of_two_medians_lies_within_as_often_as_is_said(n: int) -> None:
     chance = np.random.default_rng(n)

@@ -44,6 +44,7 @@ def every(logs: Samples, hosts: NDArray[np.int64] | None = None) -> list[Step]:
     return [step for one in steps(list(logs), None if hosts is None else list(hosts)) for step in one]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", [UP, DOWN])
 def test_a_step_of_a_tenth_is_told_within_five_runs_with_its_size_and_first_run(way: int) -> None:
     logs = stable(seed=3)
@@ -85,6 +86,7 @@ def test_a_quiet_series_that_steps_by_a_percent_is_told() -> None:
     assert step.low < 0.01 < step.high
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 3e-4])
 @pytest.mark.parametrize("size", [0.02, 0.05, 1.0, 3.0, -0.05, -0.3])
 def test_steps_of_any_size_in_series_that_hardly_scatter_have_their_way_run_and_size(noise: float, size: float) -> None:

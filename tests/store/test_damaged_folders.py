@@ -148,6 +148,7 @@ def test_a_file_of_another_run_is_noticed(good: Path, called: Called, tmp_path: 
     assert (code, out) == (2, "")
 
 
+@pytest.mark.full
 def test_findings_that_were_edited_are_not_compared_but_written_again(good: Path, called: Called) -> None:
     shutil.copytree(good, good.parent / "other")
     text = (good / "findings.json").read_text()
@@ -161,6 +162,7 @@ def test_findings_that_were_edited_are_not_compared_but_written_again(good: Path
     assert called("compare", good, good.parent / "other")[0] == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(30))
 def test_damage_changes_no_number_and_is_no_defect(
     good: Path, reported: tuple[Path, object], called: Called, seed: int
@@ -215,6 +217,7 @@ def test_an_empty_sample_file_is_no_interruption(good: Path, called: Called) -> 
     assert "Stopped" not in err
 
 
+@pytest.mark.full
 def test_what_is_changed_on_purpose_can_be_sealed_again(good: Path, called: Called) -> None:
     doubled(first_sample(good))
     reseal(good)

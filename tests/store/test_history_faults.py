@@ -217,6 +217,7 @@ def test_a_server_that_hangs_up_in_the_middle_is_said_and_keeps_nothing(postgres
         assert runs(connection, Wanted()) == []
 
 
+@pytest.mark.full
 def test_a_run_whose_server_is_down_is_measured_all_the_same(
     assay: Assay, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

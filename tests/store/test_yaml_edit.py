@@ -178,6 +178,7 @@ def changed(document: Any, way: list[str], value: Scalar) -> Any:
     return {k: changed(v, way[1:], value) if str(k) == way[0] else v for k, v in document.items()}
 
 
+@pytest.mark.full
 @settings(max_examples=50, deadline=None)
 @given(parts=documents(), value=VALUES)
 def test_every_other_character_stays_and_the_parsed_document_differs_in_that_key_alone(

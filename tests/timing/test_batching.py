@@ -309,6 +309,7 @@ def test_short_calls_that_take_turns_are_averaged_alike() -> None:
 # The same function beside a busy neighbour
 
 
+@pytest.mark.full
 def test_a_function_is_not_called_faster_or_slower_than_itself_beside_a_busy_neighbour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_real_function_takes_some_time() -> None:
     assert 0 < assay.do_bench(summing, warmup=5, rep=20) < 1000
 
 
+@pytest.mark.full
 def test_as_the_timer_of_tritons_autotuner_it_finds_the_best_configuration(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     pytest.importorskip("torch")

@@ -139,6 +139,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("version", "least_s"), [("1.0.0", 35.0), ("1.1.0", 0.0)])
 def test_a_search_over_helions_interface_gives_its_choice_and_says_what_it_takes(
     tmp_path: Path, version: str, least_s: float

@@ -47,6 +47,7 @@ for name in ("gemm", "softmax"):
 """
 
 
+@pytest.mark.full
 def test_it_tries_every_configuration_of_a_kernel_and_chooses_the_fastest(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

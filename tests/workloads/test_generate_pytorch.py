@@ -74,6 +74,7 @@ def step_on_cpu(loop: GraphLoop) -> None:
         loop.stepper.step()
 
 
+@pytest.mark.full
 def test_decoding_goes_on_where_the_prompts_were_read(here: Loaded, asked: Batches) -> None:
     loop = EagerLoop(here, asked, OUT, {})
     loop.whole()
@@ -107,6 +108,7 @@ def test_steps_over_a_fixed_cache_make_the_tokens_of_a_plain_loop(here: Loaded, 
         loop.prefill()
 
 
+@pytest.mark.full
 def test_one_compiled_layer_serves_all_and_none_is_left_behind(here: Loaded, asked: Batches) -> None:
     from torch._dynamo.utils import counters
 

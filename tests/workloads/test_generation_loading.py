@@ -369,6 +369,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.full
 def test_two_ranks_compute_the_same_together(start_python: StartPython, checkpoint: Path) -> None:
     from assay.launch.ranks import free_port
 

@@ -86,6 +86,7 @@ def see(visible: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
 
+@pytest.mark.full
 def test_the_first_exponentials_of_a_process_are_exact_whichever_thread_computes_them() -> None:
     program = (
         "import numpy as np, torch; from assay.workloads.torch_device import open_device; "

@@ -45,6 +45,7 @@ def judged(chance: Generator, blocks: int, kind: str, spread: float = 0.06, slow
     return slowdowns(Layout(tuple(cells), (), (), (), "call_us"), PHASES, "call_us", 0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "blocks"), [("gaussian", 3), ("gaussian", 8), ("bursts", 4), ("heavy tails", 6)])
 def test_no_effect_is_called_one_in_at_most_five_of_a_hundred_worlds(kind: str, blocks: int) -> None:
     chance = np.random.default_rng(blocks)
@@ -69,6 +70,7 @@ def test_twice_the_time_is_found_in_three_blocks(kind: str) -> None:
     assert not any(world["naive"].overall.verdict == "no" for world in worlds)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("blocks", [3, 8])
 def test_intervals_of_the_slowdown_hold_the_truth_in_about_95_of_100_worlds(blocks: int) -> None:
     chance = np.random.default_rng(blocks)

@@ -203,6 +203,7 @@ def test_requests_of_different_sizes_have_figures_of_their_own(tmp_path: Path) -
     assert "128 in and 128 out" in shown.lead
 
 
+@pytest.mark.full
 def test_the_command_prints_a_table_and_writes_what_it_is_asked_for(tmp_path: Path) -> None:
     run = put(tmp_path / "run", result(row(mode="eager", batch=8), row(mode="graphs", batch=8)))
     files = [tmp_path / "p.png", tmp_path / "p.html", tmp_path / "p.md", tmp_path / "p.json", tmp_path / "all"]

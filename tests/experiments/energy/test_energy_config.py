@@ -329,6 +329,7 @@ configs = some.fixed_dictionaries(
 )
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given=configs)
 def test_what_is_written_as_yaml_is_read_back_the_same_or_refused_for_a_rule(

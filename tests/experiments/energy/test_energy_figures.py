@@ -482,6 +482,7 @@ def test_joules_a_request_times_requests_a_second_are_watts(
         assert joules.value * rate.value == pytest.approx(power.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "world",
     [

@@ -161,6 +161,7 @@ def test_the_model_of_memory_is_near_what_an_h200_held() -> None:
     assert of_model == pytest.approx(peaks[1048576] - peaks[65536], rel=0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_the_model_of_memory_is_near_what_tensors_really_take(kind: str, *, backward: bool) -> None:

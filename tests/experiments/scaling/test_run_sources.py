@@ -84,6 +84,7 @@ def test_a_folder_of_runs_is_read_with_each_result_once_and_the_newest_of_each_s
     assert found.notes == ("Some shapes were measured more than once; of each the newest is shown.",)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["weak", "strong"])
 @pytest.mark.parametrize("repeat", [1, 3])
 @pytest.mark.parametrize("benchmark_runs", [3, 20])
@@ -103,6 +104,7 @@ def test_the_older_file_of_a_run_says_the_same_as_the_run(
         assert verdicts[0] == verdicts[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("world", "verdict"),
     [

@@ -84,6 +84,7 @@ def test_weak_scaling_holds_the_same_work_to_a_rank_against_one() -> None:
     assert ring["karp_flatt"].reason == "under weak scaling the work grows with the ranks"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(repeat: int) -> None:
     """Over repeats also where starts differ; within one start only what that start would have given."""

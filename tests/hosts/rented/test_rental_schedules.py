@@ -24,6 +24,7 @@ def one_guardian() -> Iterator[None]:
         yield
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("decade", range(10))
 @pytest.mark.parametrize("provider", ["runpod", "lambda"])
 def test_nothing_is_left_after_any_schedule_of_faults(

@@ -59,6 +59,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::assay.workloads.dilated_attention.plan.UncoveredRows")
 @settings(max_examples=60, deadline=None)
 @given(cases())

@@ -106,6 +106,7 @@ def test_ranks_are_one_ring_unless_told() -> None:
     assert meant({"ring": 4, "only": "compute"}).params["ring"] == 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "changed",
     [
@@ -231,6 +232,7 @@ def test_subjects_of_one_process_share_their_data_while_they_use_it() -> None:
     assert Source(problem, 2, 0, "cpu").shard(0) is not held
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_process_alone_computes_what_the_last_place_of_a_ring_computes(*, causal: bool) -> None:
     found = facts(only="compute", ring=4, passes="total", causal=causal)
