@@ -1,13 +1,13 @@
 """Command lines without the wait for imports: a process that has imported Assay forks one for each.
 
 What is run is the same ``main`` in a process of its own, with its own environment, folder and streams; only the second
-in which Python imports is saved, and the tenth in which it takes its modules down. Where the environment decides how a
-process starts, a real one is started, and from the second time on it is forked from one started with that environment.
+in which Python imports is saved, and the tenth in which it takes its modules down. What it starts of Assay's own is
+forked likewise (see `forked_children`). Where the environment decides how a process starts, a real one is started, and
+from the second time on it is forked from one started with that environment.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import json
@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from tests.forked_children import ROOM, ROOM_BYTES, ForkingPopen, end, show_as
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,6 +35,7 @@ MODULES = (
     "assay.experiments.threshold", "assay.hosts.registry", "assay.launch.following",
     "assay.launch.hub", "assay.machine.detect", "assay.monitor.recorder", "assay.reports.figures",
     "assay.reports.html", "assay.reports.terminal", "assay.runner", "assay.store.history.importing",
+    "assay.core.leases", "assay.monitor.process", "assay.worker.follow", "assay.worker.main", "assay.worker.once",
 )  # fmt: skip
 """What most commands import; a name that is no longer there is simply imported later."""
 
@@ -55,8 +58,16 @@ class Forking:
         self._forks: dict[frozenset[tuple[str, str]], _Forks] = {}
         self._lock = threading.Lock()  # tests run command lines at the same time
 
-    def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
-        """Run a command line to its end.
+    def run(
+        self,
+        arguments: list[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        fork_children: bool = False,
+    ) -> Ended:
+        """Run a command line to its end; ``fork_children``: what it starts of Assay's own is forked too.
 
         Raises:
             subprocess.TimeoutExpired: It took too long.
@@ -69,7 +80,8 @@ class Forking:
                 self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
         if new:
             return _started(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
-        return self._forks[deciding].run(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
+        request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment), "fork": fork_children}
+        return self._forks[deciding].run(request, timeout_s)
 
     def close(self) -> None:
         """End the processes that fork; what they forked has ended."""
@@ -84,16 +96,15 @@ class _Forks:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.forking", str(theirs.fileno()), "x" * ROOM_BYTES],
                 cwd=Path(__file__).parents[1],
-                env=environment,
+                env={**environment, ROOM: "x" * ROOM_BYTES},
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
 
-    def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
+    def run(self, request: dict[str, Any], timeout_s: float) -> Ended:
         ours, theirs = socket.socketpair()
-        request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
         with ours, theirs, _file() as out, _file() as err, _file() as told:
             told.write(json.dumps(request).encode())
             told.seek(0)
@@ -103,7 +114,7 @@ class _Forks:
             try:
                 answer = ours.recv(64)
             except TimeoutError:
-                raise subprocess.TimeoutExpired(arguments, timeout_s) from None
+                raise subprocess.TimeoutExpired(request["arguments"], timeout_s) from None
             for stream in (out, err):
                 stream.seek(0)
             return Ended(int(answer or b"-9"), out.read().decode(errors="replace"), err.read().decode(errors="replace"))
@@ -182,20 +193,17 @@ def _attend(told: int, out: int, err: int, answer: int) -> None:
 def _become(request: dict[str, Any], out: int, err: int) -> None:
     """Become a command line, in place of one that was started."""
     os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    show_as([sys.executable, "-m", "assay", *request["arguments"]], request["environment"])
+    if request["fork"]:
+        ForkingPopen.deciding = DECIDES_AT_START
+        subprocess.Popen = ForkingPopen  # type: ignore[misc]
     for descriptor, place in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
         os.dup2(descriptor, place)
         os.close(descriptor)
     sys.argv[:] = ["assay", *request["arguments"]]
     from assay.cli.main import main
 
-    code = main()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    atexit._run_exitfuncs()
-    os._exit(code)  # main has written out what it printed
+    end(main())
 
 
 if __name__ == "__main__":

@@ -187,10 +187,17 @@ def forking() -> Iterator[Forking]:
 
 
 @pytest.fixture
-def assay(workplace: Path, forking: Forking) -> Assay:
+def assay(workplace: Path, forking: Forking, request: pytest.FixtureRequest) -> Assay:
+    """Runs command lines; in the full tier, what they start is started as it is for users."""
+    fork_children = request.node.get_closest_marker("full") is None
+
     def run(*arguments: object, **environment: str) -> Ran:
         ended = forking.run(
-            [*map(str, arguments)], cwd=workplace, environment={**os.environ, **environment}, timeout_s=110
+            [*map(str, arguments)],
+            cwd=workplace,
+            environment={**os.environ, **environment},
+            timeout_s=900,
+            fork_children=fork_children,
         )
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 

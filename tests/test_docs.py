@@ -110,7 +110,6 @@ def copy_examples(folder: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if fresh(d)], ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(
     document: Path, assay: Assay, workplace: Path, request: pytest.FixtureRequest

@@ -11,7 +11,7 @@ from assay.machine import nvidia
 if TYPE_CHECKING:
     from tests.running import Assay
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.gpu
 
 
 def test_helion_tunes_in_every_phase_and_its_picks_are_timed_again_beside_its_default(assay: Assay) -> None:

@@ -24,7 +24,6 @@ LATEST_S = 1.2
 """After the first change; a trial takes about as long."""
 
 
-@pytest.mark.timeout(300)
 def test_killed_at_ten_random_moments_limits_and_clocks_are_restored_and_nothing_is_left(
     make_fake_nvml: MakeFakeNvml, workplace: Path, forking: Forking
 ) -> None:
@@ -39,7 +38,6 @@ def test_killed_at_ten_random_moments_limits_and_clocks_are_restored_and_nothing
     assert sum(each.changed for each in found) >= 3
 
 
-@pytest.mark.timeout(300)
 def test_a_guardian_killed_in_a_sweep_is_replaced_and_restores_the_limits_when_the_sweep_is_killed(
     make_fake_nvml: MakeFakeNvml, workplace: Path, forking: Forking
 ) -> None:

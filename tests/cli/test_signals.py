@@ -77,7 +77,6 @@ def finished_blocks(folder: RunFolder) -> dict[str, int]:
     return {d.block.name: d.attempt for d in folder.decisions() if folder.finished(d.block) is not None}
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", range(5))
 def test_killed_at_twenty_random_moments_nothing_survives_and_nothing_is_measured_twice(
     seed: int, workplace: Path, assay_home: Path, assay: Assay
@@ -270,7 +269,6 @@ def test_the_next_command_says_what_was_left_behind(
     assert assay("list", "runs").err == ""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("verb", ["run", "scaling"])
 def test_stopped_at_seeded_moments_a_command_ends_with_4_and_leaves_nothing(verb: Verb, tmp_path: Path) -> None:
     takes_s = undisturbed_s(verb, tmp_path / "undisturbed")

@@ -22,6 +22,7 @@ import numpy as np
 from assay.stats.distributions import student_cdf
 from assay.stats.intervals import CONFIDENCE, mean_interval, order_interval
 from assay.stats.longrun import degrees, quantile
+from assay.stats.order import median, quantiles
 from assay.stats.shape import may_still_move
 from assay.stats.wander import range_of_medians, wanders
 
@@ -89,7 +90,7 @@ def interval_at(
     fixed = order_interval(seen, confidence) if estimand == "median" else mean_interval(seen, confidence)
     if fixed is None:
         return None
-    middle = float(np.median(seen) if estimand == "median" else seen.mean())
+    middle = median(seen) if estimand == "median" else float(seen.mean())
     spent = (1 - confidence) * (1 - KEPT_BACK) * look.share
     stretch = quantile(1 - spent, degrees(look.n)) / quantile(confidence, degrees(look.n))
     below, above = stretch * (middle - fixed[0]), stretch * (fixed[1] - middle)
@@ -108,7 +109,7 @@ def _half_width_of_unrelated(seen: Samples, confidence: float, estimand: Estiman
     if estimand == "mean":
         return errors * float(seen.std(ddof=1))
     reach = min(0.5, errors / 2)
-    low, middle, high = np.quantile(seen, [0.5 - reach, 0.5, 0.5 + reach])
+    low, middle, high = quantiles(seen, (0.5 - reach, 0.5, 0.5 + reach))
     return float(max(middle - low, high - middle))
 
 
@@ -122,5 +123,5 @@ def decide(samples: Samples, look: Look, precision: float, confidence: float = C
         return "more"
     low, high = interval
     seen = samples[: look.n]
-    precise = (high - low) / 2 <= precision * abs(float(np.median(seen)))
+    precise = (high - low) / 2 <= precision * abs(median(seen))
     return "enough" if precise and not (look.early and may_still_move(seen)) else "more"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
+from assay.stats.order import median
 from assay.stats.steps import ALARM, CONFIRMED_BY, DOWN, HISTORY, REACH, UP, Looked
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _first_step(looked: Looked, row: int, values: Samples) -> Step | None:
         size=size,
         low=size - 1.96 * error,
         high=size + 1.96 * error,
-        left=float(np.median(end) - np.median(values[max(0, first - HISTORY) : first])),
+        left=median(end) - median(values[max(0, first - HISTORY) : first]),
         evidence=evidence,
         chance=chance(evidence, len(values)),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from assay.stats.longrun import FEWEST, LongRun, degrees, long_run, quantile
+from assay.stats.order import median, quantiles
 from assay.stats.shape import two_levels
 from assay.stats.wander import range_of_medians, wanders
 
@@ -47,7 +48,7 @@ def _resemblance(samples: Samples) -> LongRun:
 
     Taken over the signs around the median, which are what moves it: a spike counts like any other sample.
     """
-    signs = np.sign(samples - np.median(samples))
+    signs = np.sign(samples - median(samples))
     variance = float(signs.var())
     if variance == 0:
         return LongRun(1.0, degrees(len(samples)))
@@ -88,8 +89,8 @@ def order_interval(samples: Samples, confidence: float = CONFIDENCE) -> tuple[fl
     if _worth(len(samples), strays) < _fewest_effective(confidence):
         return None
     reach = min(0.5, quantile(confidence, strays.degrees) / 2 * math.sqrt(strays.variance / len(samples)))
-    low, high = np.quantile(samples, [0.5 - reach, 0.5 + reach])
-    return float(low), float(high)
+    low, high = quantiles(samples, (0.5 - reach, 0.5 + reach))
+    return low, high
 
 
 def refusal_of(samples: Samples, confidence: float = CONFIDENCE) -> Refusal | None:

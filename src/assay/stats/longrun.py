@@ -16,6 +16,7 @@ import numpy as np
 
 from assay.stats.cosine import cosine_transform
 from assay.stats.distributions import f_quantile, student_quantile
+from assay.stats.order import median
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +76,7 @@ def quantile(confidence: float, freedom: int) -> float:
 
 def robust_scale(samples: Samples) -> float:
     """Return the standard deviation that the median distance from the median would have in Gaussian noise."""
-    return 1.4826 * float(np.median(np.abs(samples - np.median(samples))))
+    return 1.4826 * median(np.abs(samples - median(samples)))
 
 
 def winsorised(samples: Samples) -> Samples:
@@ -83,5 +84,5 @@ def winsorised(samples: Samples) -> Samples:
     scale = robust_scale(samples)
     if scale == 0:
         return samples
-    middle = float(np.median(samples))
+    middle = median(samples)
     return np.clip(samples, middle - OUTLIER * scale, middle + OUTLIER * scale)

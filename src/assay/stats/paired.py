@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from assay.stats.anytime import interval_at
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.longrun import winsorised
+from assay.stats.order import median, quantiles
 from assay.stats.shape import SMOOTHING, two_levels
 from assay.stats.wander import range_of_means, wanders
 
@@ -84,7 +85,7 @@ def switches_alone(side: Samples, ratios: Samples) -> bool:
     high, smooth = _smooth(side) > (levels.low + levels.high) / 2, _smooth(ratios)
     if high.all() or not high.any():
         return False
-    return abs(float(np.median(smooth[high]) - np.median(smooth[~high]))) > (levels.high - levels.low) / 2
+    return abs(median(smooth[high]) - median(smooth[~high])) > (levels.high - levels.low) / 2
 
 
 def compare_at(
@@ -140,7 +141,7 @@ def _between_levels(logs: Samples, ratio: float, minimum_effect: float, reason: 
 
     Then it holds on either level, if they do not just follow one another. Otherwise there is no interval for the ratio.
     """
-    low, high = (float(quantile) for quantile in np.quantile(logs, [1 - NEARLY_ALL, NEARLY_ALL]))
+    low, high = quantiles(logs, (1 - NEARLY_ALL, NEARLY_ALL))
     centre, moved = math.log(ratio), _moved(logs)
     low, high = min(low, centre - moved), max(high, centre + moved)
     verdict = judge(low, high, minimum_effect)

@@ -9,6 +9,7 @@ import numpy as np
 
 from assay.stats.intervals import CONFIDENCE
 from assay.stats.longrun import FEWEST, long_run, quantile
+from assay.stats.order import quantiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,11 +30,11 @@ def quantile_interval(samples: Samples, share: float, confidence: float = CONFID
     n = len(samples)
     if n < max(FEWEST, fewest(share)):
         return None
-    below = (samples <= np.quantile(samples, share)).astype(np.float64)
+    below = (samples <= quantiles(samples, (share,))[0]).astype(np.float64)
     strays = long_run(below)
     variance = max(strays.variance, share * (1 - share))
     reach = quantile(confidence, strays.degrees) * math.sqrt(variance / n)
     if share - reach <= 0 or share + reach >= 1:
         return None
-    low, high = np.quantile(samples, [share - reach, share + reach])
-    return float(low), float(high)
+    low, high = quantiles(samples, (share - reach, share + reach))
+    return low, high

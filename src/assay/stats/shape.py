@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from assay.stats.longrun import OUTLIER, centred_time, long_run, quantile, robust_scale, winsorised
+from assay.stats.order import median
 from assay.stats.wander import normal_scores, range_of_means, wanders
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Shape:
 
 def slope_of(samples: Samples) -> Slope | None:
     """Return the straight drift over the window, outliers tamed; null where the median is zero."""
-    n, middle = len(samples), float(np.median(samples))
+    n, middle = len(samples), median(samples)
     if middle == 0:
         return None
     tame, time = winsorised(samples), centred_time(n)
@@ -107,7 +108,7 @@ def two_levels(samples: Samples) -> Levels | None:
         return None
     upper = smooth >= split
     raw = samples[SMOOTHING // 2 : SMOOTHING // 2 + n]
-    low, high = float(np.median(raw[~upper])), float(np.median(raw[upper]))
+    low, high = median(raw[~upper]), median(raw[upper])
     rest = raw - np.where(upper, high, low)
     if range_of_means(winsorised(rest)) > STAYS * (high - low) and wanders(rest):
         return None
@@ -130,13 +131,13 @@ def outlier_share(samples: Samples) -> float:
     scale = robust_scale(samples)
     if scale == 0:
         return 0.0
-    return float(np.mean(samples > np.median(samples) + OUTLIER * scale))
+    return float(np.mean(samples > median(samples) + OUTLIER * scale))
 
 
 def moved_by(samples: Samples) -> float:
     """Return how far apart the medians of the window's eighths lie, as a share of its median; infinite for 0."""
-    middle = abs(float(np.median(samples)))
-    medians = [float(np.median(part)) for part in np.array_split(samples, EIGHTHS) if len(part)]
+    middle = abs(median(samples))
+    medians = [median(part) for part in np.array_split(samples, EIGHTHS) if len(part)]
     return (max(medians) - min(medians)) / middle if middle else math.inf
 
 
@@ -149,7 +150,7 @@ def unsteady(samples: Samples) -> Unsteady | None:
         return None
     levels = two_levels(samples)
     if levels is not None:
-        return "switching" if levels.high - levels.low >= DRIFT_MATTERS * abs(float(np.median(samples))) else None
+        return "switching" if levels.high - levels.low >= DRIFT_MATTERS * abs(median(samples)) else None
     return "drift" if _drifts(samples, slope_of(samples)) else None
 
 

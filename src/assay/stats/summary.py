@@ -8,6 +8,7 @@ import numpy as np
 
 from assay.core.results import NO_INTERVAL, Estimate, Scope, Summary
 from assay.stats.intervals import autocorrelation, median_interval, refusal_of, restarts_interval, torn_between
+from assay.stats.order import median, quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,14 +26,14 @@ def estimate(by_process: Sequence[Samples], unit: str, *, scope_of_one: Scope = 
     Where every sample is a process of its own, as for a command, ``scope_of_one`` says "run".
     """
     n = sum(len(samples) for samples in by_process)
-    medians = [float(np.median(samples)) for samples in by_process]
+    medians = [median(samples) for samples in by_process]
     if len(medians) > 1:
         centre, low, high, method = restarts_interval(medians)
         return Estimate(value=centre, low=low, high=high, unit=unit, scope="run", method=method, n=n)
     pooled = by_process[0]
     within = median_interval(pooled)
     return Estimate(
-        value=float(np.median(pooled)),
+        value=median(pooled),
         low=within[0] if within else None,
         high=within[1] if within else None,
         unit=unit,
@@ -80,7 +81,7 @@ def summarise(
     """Return the estimate of a quantity and the shape of its samples, over all restarts."""
     pooled = np.concatenate(list(by_process))
     mean = float(pooled.mean())
-    first, middle, third = np.quantile(pooled, [0.25, 0.5, 0.75])
+    first, middle, third = quantiles(pooled, (0.25, 0.5, 0.75))
     neighbours = [r for samples in by_process if (r := autocorrelation(samples)) is not None]
     return Summary(
         role=role,

@@ -15,6 +15,7 @@ import numpy as np
 
 from assay.stats.anytime import Look, interval_at, looks
 from assay.stats.intervals import torn_between
+from assay.stats.order import median, quantiles
 from assay.stats.shape import may_still_move
 from assay.timing.instrument import joined
 
@@ -89,7 +90,7 @@ def _settled(batches: list[Batch], primary: str) -> bool:
     last = batches[-alike:]
     quantity = "cycles" if all("cycles" in batch.quantities for batch in last) else primary
     values = [batch.quantities[quantity] for batch in last]
-    medians = [float(np.median(v)) for v in values]
+    medians = [median(v) for v in values]
     spread = max(medians) - min(medians)
     noise = max(1.25 * float(v.std()) / math.sqrt(len(v)) for v in values)
     return spread <= max(SETTLED * abs(medians[-1]), 3 * noise)
@@ -168,7 +169,7 @@ def collect(
 
 
 def _precise(within: tuple[float, float] | None, samples: Samples, precision: float) -> bool:
-    return within is not None and within[1] - within[0] <= 2 * precision * abs(float(np.median(samples)))
+    return within is not None and within[1] - within[0] <= 2 * precision * abs(median(samples))
 
 
 def _stopped(samples: Samples, look: Look, precision: float, *, in_time: bool) -> Stopped:
@@ -189,5 +190,5 @@ def interval(samples: Samples, look: Look, precision: float) -> tuple[float, flo
     within = interval_at(samples, look)
     if within is not None or torn_between(samples) is None:
         return within
-    low, high = (float(q) for q in np.quantile(samples, [0.025, 0.975]))
-    return (low, high) if high - low <= 2 * precision * abs(float(np.median(samples))) else None
+    low, high = quantiles(samples, (0.025, 0.975))
+    return (low, high) if high - low <= 2 * precision * abs(median(samples)) else None

@@ -8,8 +8,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from assay.stats.order import median
 from assay.stats.shape import may_still_move
 from assay.timing.adaptive import MOST_SAMPLES, interval, planned
 from assay.timing.clocks import ClockWatch
@@ -82,7 +81,7 @@ class _Sampled:
             look = self._looks.pop(0)
             seen = joined(self._batches)[self._rigged.instrument.primary][: look.n]
             within = interval(seen, look, precision)
-            middle = abs(float(np.median(seen)))
+            middle = abs(median(seen))
             precise = within is not None and within[1] - within[0] <= 2 * precision * middle
             self.enough = precise and not may_still_move(seen)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.running import Measure
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 BASE = Case((64, 256, 512), (1, 2, 4), sequence=512, heads=4, kv_heads=2, dim=64, device="cuda:0")
 CASES = [
