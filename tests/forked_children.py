@@ -1,8 +1,8 @@
 """What a forked command line starts of Assay's own, workers and guardians, is forked too: it has all imported already.
 
 To the process itself, and to everybody who looks at it from outside, it is as if it had been started: its environment
-and its command line stand where the kernel shows them, its files, signals and streams are those of a new process. The
-full tier starts real ones.
+and its command line stand where the kernel shows them, its files, signals and streams are those of a new process. Real
+ones are started where tests start a command line themselves, as those of signals and of the documents do.
 """
 
 from __future__ import annotations

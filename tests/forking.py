@@ -58,16 +58,8 @@ class Forking:
         self._forks: dict[frozenset[tuple[str, str]], _Forks] = {}
         self._lock = threading.Lock()  # tests run command lines at the same time
 
-    def run(
-        self,
-        arguments: list[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str],
-        timeout_s: float,
-        fork_children: bool = False,
-    ) -> Ended:
-        """Run a command line to its end; ``fork_children``: what it starts of Assay's own is forked too.
+    def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
+        """Run a command line to its end.
 
         Raises:
             subprocess.TimeoutExpired: It took too long.
@@ -80,7 +72,7 @@ class Forking:
                 self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
         if new:
             return _started(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
-        request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment), "fork": fork_children}
+        request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
         return self._forks[deciding].run(request, timeout_s)
 
     def close(self) -> None:
@@ -194,9 +186,8 @@ def _become(request: dict[str, Any], out: int, err: int) -> None:
     """Become a command line, in place of one that was started."""
     os.chdir(request["cwd"])
     show_as([sys.executable, "-m", "assay", *request["arguments"]], request["environment"])
-    if request["fork"]:
-        ForkingPopen.deciding = DECIDES_AT_START
-        subprocess.Popen = ForkingPopen  # type: ignore[misc]
+    ForkingPopen.deciding = DECIDES_AT_START
+    subprocess.Popen = ForkingPopen  # type: ignore[misc]
     for descriptor, place in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
         os.dup2(descriptor, place)
         os.close(descriptor)

@@ -187,17 +187,10 @@ def forking() -> Iterator[Forking]:
 
 
 @pytest.fixture
-def assay(workplace: Path, forking: Forking, request: pytest.FixtureRequest) -> Assay:
-    """Runs command lines; in the full tier, what they start is started as it is for users."""
-    fork_children = request.node.get_closest_marker("full") is None
-
+def assay(workplace: Path, forking: Forking) -> Assay:
     def run(*arguments: object, **environment: str) -> Ran:
         ended = forking.run(
-            [*map(str, arguments)],
-            cwd=workplace,
-            environment={**os.environ, **environment},
-            timeout_s=900,
-            fork_children=fork_children,
+            [*map(str, arguments)], cwd=workplace, environment={**os.environ, **environment}, timeout_s=900
         )
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 
@@ -227,7 +220,7 @@ def finished(workplace: Path, forking: Forking, tmp_path_factory: pytest.TempPat
     def make(place: Path) -> None:
         (place / "bad.py").write_text(MISBEHAVING)
         environment = {**os.environ, "MY_API_TOKEN": f"{HUSHED}-{HUSHED}"}
-        ended = forking.run(words, cwd=place, environment=environment, timeout_s=110)
+        ended = forking.run(words, cwd=place, environment=environment, timeout_s=900)
         assert ended.returncode == 0, ended.stderr
         (place / "ended.json").write_text(json.dumps([ended.returncode, ended.stdout, ended.stderr]))
 
