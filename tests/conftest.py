@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+HOMES = itertools.count()
+
 REAL_SERVERS = frozenset({"gpu1", "postgres", "slurm", "slurm_daemons", "ssh_daemon"})
 """Fixtures that start a program of somebody else's; tests with one of them are of the full tier."""
 
@@ -88,8 +91,10 @@ class StartPython(Protocol):
 @pytest.fixture(autouse=True)
 def assay_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give each test its own ``ASSAY_HOME``, and fail the one that falls back to the user's data folder."""
-    users_data = tmp_path_factory.mktemp("users-data")
-    home = tmp_path_factory.mktemp("assay-home")
+    own = tmp_path_factory.getbasetemp() / "homes" / str(next(HOMES))  # mktemp would look through all there are
+    users_data, home = own / "users-data", own / "assay-home"
+    for folder in (users_data, home):
+        folder.mkdir(parents=True)
     monkeypatch.setenv("XDG_DATA_HOME", str(users_data))
     monkeypatch.setenv("ASSAY_HOME", str(home))
     yield home
