@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 4
+WORKERS ?= 3
+FULL_WORKERS ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 HAS_GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
@@ -18,7 +19,7 @@ test: $(VENV)/.dev   ## Run the test suite; WORKERS processes, as it waits much 
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not full"
 
 test-full: $(VENV)/.dev ## The long tests: real servers, torchrun worlds, kill sweeps, a browser, simulations.
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m full
+	$(PYTEST) -n $(FULL_WORKERS) --dist worksteal -m full
 
 test-gpu: $(VENV)/.dev ## The tests that need a CUDA GPU, in one process.
 	$(PYTEST) -m gpu

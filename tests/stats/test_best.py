@@ -54,6 +54,7 @@ def test_a_winner_is_within_the_tolerance_at_least_as_often_as_is_stated(family:
     assert right(outcome) >= at_least(0.95, REPEATS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", RACE_NOISES)
 def test_the_best_is_hardly_ever_lost_and_a_decision_seldom_wrong(family: RaceNoise) -> None:
     counts = simulated(family).counts

@@ -109,6 +109,7 @@ LAUNCHES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kernel_compiles_for_a_hopper_and_fits_it(compiler: TritonProcess, name: str, dtype: str) -> None:
