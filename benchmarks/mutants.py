@@ -108,6 +108,7 @@ def tests_by_line() -> dict[str, dict[int, list[str]]]:
     from coverage.numbits import numbits_to_nums
 
     took_s = _durations()
+    names = {_in_its_module(name): name for name in took_s}  # coverage does not tell folders
     found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     with sqlite3.connect(TRACE / "data") as data:
         rows = data.execute(
@@ -115,13 +116,13 @@ def tests_by_line() -> dict[str, dict[int, list[str]]]:
             "join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
         )
         for path, context, bits in rows:
-            if context.startswith("tests.") and Path(path).is_relative_to(SOURCE):
+            if context in names and Path(path).is_relative_to(SOURCE):
                 for line in numbits_to_nums(bits):
-                    found[str(Path(path).relative_to(SOURCE))][line].add(context)
+                    found[str(Path(path).relative_to(SOURCE))][line].add(names[context])
     for lines in found.values():
         lines[LOADING] = set().union(*lines.values())
     return {
-        name: {line: sorted(tests, key=lambda t: (took_s.get(t, 1e9), t)) for line, tests in lines.items()}
+        name: {line: sorted(tests, key=lambda t: (took_s[t], t)) for line, tests in lines.items()}
         for name, lines in found.items()
     }
 
@@ -211,6 +212,12 @@ def _outcome(source: Path, tests: list[str]) -> str:
         except subprocess.TimeoutExpired:
             return "too slow"
     return "survived" if done.returncode == 0 else "killed"
+
+
+def _in_its_module(test: str) -> str:
+    """Return a test's dotted name from its module on."""
+    parts = test.split(".")
+    return ".".join(parts[next(n for n, part in enumerate(parts) if part.startswith("test_")) :])
 
 
 def _place_of(test: str) -> str:
