@@ -19,6 +19,8 @@ from assay.stats.intervals import (
     restarts_interval,
 )
 from assay.stats.longrun import centred_time, degrees, long_run, quantile, robust_scale, winsorised
+from assay.stats.metered import Draw, mean_spread, typical
+from assay.stats.partial import association
 from assay.stats.quantiles import fewest, quantile_interval
 
 NOISE = np.random.default_rng(20).normal(10.0, 1.0, 400)
@@ -275,3 +277,49 @@ def test_what_is_believed_of_noise_before_the_first_sample() -> None:
     assert (nothing.freedom, nothing.variance, nothing.spike_rate) == pytest.approx((4.0, 0.0004, 0.1))
     some = nothing + rounds.Noise(squares=0.0084, degrees=6.0, spikes=1, samples=10)
     assert (some.freedom, some.variance, some.spike_rate) == pytest.approx((10.0, 0.001, 0.1))
+
+
+def test_the_interval_of_a_rank_correlation_is_fishers_with_the_variance_of_ranks() -> None:
+    first = np.arange(20.0)
+    second = first.copy()
+    second[[0, 19]] = second[[19, 0]]
+    rho = float(stats.spearmanr(first, second).statistic)
+    for spent in (0, 2):
+        found = association(first, second, spent=spent)
+        reach = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (20 - spent - 3))
+        assert found is not None
+        assert found.rho == pytest.approx(rho)
+        assert (found.low, found.high) == pytest.approx(
+            (math.tanh(math.atanh(rho) - reach), math.tanh(math.atanh(rho) + reach))
+        )
+
+
+def test_a_degree_of_freedom_goes_for_each_thing_that_is_held_equal() -> None:
+    chance = np.random.default_rng(3)
+    first, second, third = chance.normal(size=(3, 30))
+    found = association(first, second, [third])
+    by_hand = [stats.rankdata(column) for column in (first, second, third)]
+    one, other = (column - np.polyval(np.polyfit(by_hand[2], column, 1), by_hand[2]) for column in by_hand[:2])
+    rho = float(one @ other / math.sqrt((one @ one) * (other @ other)))
+    reach = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (30 - 1 - 3))
+    assert found is not None
+    assert found.rho == pytest.approx(rho)
+    assert found.low == pytest.approx(math.tanh(math.atanh(rho) - reach))
+
+
+def test_processes_without_a_sensor_have_students_t_over_their_logarithms() -> None:
+    found = typical([Draw(1.0), Draw(math.e), Draw(math.e**2)])
+    half = stats.t.ppf(0.975, 2) / math.sqrt(3)
+    assert (found.value, found.low, found.high) == pytest.approx((math.e, math.exp(1 - half), math.exp(1 + half)))
+
+
+def test_a_sensors_error_is_added_in_squares_once() -> None:
+    found = typical([Draw(10.0, share=0.03), Draw(10.0, share=0.03), Draw(10.0, share=0.03)])
+    assert found.low is not None
+    assert found.high is not None
+    assert (math.log(found.high / 10), math.log(10 / found.low)) == pytest.approx((0.03, 0.03))
+
+
+def test_the_spread_of_a_few_values_is_students_t_of_independent_ones() -> None:
+    assert mean_spread(np.array([9.0, 10.0, 11.0])) == pytest.approx(stats.t.ppf(0.975, 2) / math.sqrt(3) / 10)
+    assert mean_spread(np.array([10.0])) is None
