@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,3 +122,25 @@ def test_each_reason_is_said_in_words() -> None:
     assert why(offer(), max_cost_usd=0.05) == "it would cost about $0.100, more than the $0.050 of --max-cost"
     assert why(offer(), left_usd=0) == "it would cost about $0.100, and of this month's budget $0.00 are left"
     assert "FlashAttention-2 does not support it" in str(why(offer(gpu="T4"), gpu="T4", subjects=("x@flash",)))
+
+
+def test_money_and_limits_by_hand() -> None:
+    """At 2 $ an hour: 60 s to boot, 60 s to set up, 300 s of work; twice that and ten minutes is the limit."""
+    found = candidate(Need(run_s=300), offer(2.0))
+    assert (found.expected_s, found.limit_s) == (420.0, 1440.0)
+    assert (found.cost_usd, found.most_usd) == pytest.approx((2 * 420 / 3600, 0.8))
+    assert (
+        candidate(Need(run_s=300), offer(2.0, ready_s=None)).expected_s == 540.0
+    )  # three minutes where it is not told
+    assert candidate(Need(run_s=300), offer(2.0, ready_s=0.0)).expected_s == 360.0
+
+
+def test_what_may_be_spent_shortens_the_limit_and_nothing_lengthens_it() -> None:
+    assert candidate(Need(run_s=300, max_cost_usd=0.5), offer(2.0)).limit_s == 900.0
+    assert candidate(Need(run_s=300, max_cost_usd=0.5, left_usd=0.25), offer(2.0)).limit_s == 450.0
+    assert candidate(Need(run_s=300, left_usd=-1.0), offer(2.0)).limit_s == 0.0
+    assert candidate(Need(run_s=300, max_cost_usd=50.0), offer(2.0)).limit_s == 1440.0
+    assert candidate(Need(run_s=300), offer(2.0, longest_s=500.0)).limit_s == 500.0
+    assert candidate(Need(run_s=300), offer(2.0, longest_s=5000.0)).limit_s == 1440.0
+    assert candidate(Need(run_s=300, limit_s=700.0), offer(2.0)).limit_s == 700.0
+    assert candidate(Need(run_s=300), offer(None)).limit_s is None
