@@ -1,0 +1,120 @@
+"""Energies of a made-up recording, as they were when the estimators were last checked against real ones.
+
+    python -m tests.joules.pinned      write them down again, where an estimator was changed on purpose
+
+The recording: idle, calls that warm up, calls that count, a rest, calls again, idle; read every 10 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.joules.course import Knot
+from assay.joules.judge import judge
+from assay.joules.model import CounterModel, PowerModel, SensorModel
+from assay.joules.plan import plan
+from assay.joules.probe import fit_model
+from assay.joules.readings import Reading
+from assay.joules.windows import window_energy
+
+KEPT = Path(__file__).parent / "pinned.json"
+NS = 1_000_000_000
+STEP_S, CALL_S, IDLE_W, CALL_W = 0.001, 0.037, 80.0, 400.0
+WORK = ((2.0, 81), (5.6, 60))
+"""When calls begin, and how many follow each other."""
+OPEN_S = 3.0
+MODEL = SensorModel(
+    device="GPU-0",
+    driver="1",
+    counter=CounterModel(period_s=0.1, jitter_s=0.005, quantum_j=0.001, lag_s=0.03, lag_error_s=0.002, read_s=0.004),
+    instant=PowerModel(period_s=0.1, window_s=0.025, lag_s=0.01, lag_error_s=0.003, with_counter=True, explained=0.98),
+    average=PowerModel(period_s=0.1, window_s=1.0, lag_s=0.02, lag_error_s=0.003, with_counter=True, explained=0.97),
+)
+SENSORS = {
+    "all": MODEL,
+    "counter": MODEL.model_copy(update={"instant": None, "average": None}),
+    "instant": MODEL.model_copy(update={"counter": None, "average": None}),
+    "average": MODEL.model_copy(update={"counter": None, "instant": None}),
+}
+WINDOWS = ((2.5, 4.5), (1.0, 6.0), (4.03, 7.57), (8.2, 9.3), (0.0, 3.0), (3.0, 3.2))
+
+
+def power_w() -> np.ndarray:
+    """Return the power at each step: a call's first third draws half as much again, and power strays a little."""
+    t = np.arange(0.0, 10.0, STEP_S)
+    watts = np.full(len(t), IDLE_W)
+    for start_s, calls in WORK:
+        into = t - start_s
+        busy = (into >= 0) & (into < calls * CALL_S)
+        phase = np.mod(into, CALL_S) / CALL_S
+        watts = np.where(busy, np.where(phase < 1 / 3, 1.5, 0.75) * CALL_W, watts)
+    return watts * (1 + 0.01 * np.sin(2 * np.pi * t / 1.7))
+
+
+def readings() -> list[Reading]:
+    """Return what was read every 10 ms: the counter with its lag, instant and average power with theirs."""
+    spent = np.concatenate([[0.0], np.cumsum(power_w()) * STEP_S])
+
+    def until(t_s: float) -> float:
+        return float(np.interp(t_s, np.arange(len(spent)) * STEP_S, spent))
+
+    def mean_w(t_s: float, window_s: float) -> float:
+        return (until(t_s) - until(t_s - window_s)) / window_s if t_s > window_s else IDLE_W
+
+    found = []
+    for number in range(998):
+        t_s = 0.01 * number + 0.0007
+        tick_s = 0.1 * np.floor((t_s + 0.043) / 0.1) - 0.043
+        found.append(
+            Reading(
+                t_ns=round(t_s * NS),
+                begin_ns=round((t_s + 0.0002) * NS),
+                end_ns=round((t_s + 0.0042) * NS),
+                energy_j=round(1000 + until(max(0.0, tick_s - 0.03)), 3),
+                instant_w=round(mean_w(max(0.0, tick_s - 0.01), 0.025), 3),
+                average_w=round(mean_w(max(0.0, tick_s - 0.02), 1.0), 3),
+            )
+        )
+    return found
+
+
+def knots() -> list[Knot]:
+    """Return the moments between calls."""
+    found, done = [], 0
+    for start_s, calls in WORK:
+        found += [Knot(round((start_s + n * CALL_S) * NS), done + n) for n in range(calls + 1)]
+        done += calls
+    return found
+
+
+def numbers() -> dict[str, Any]:
+    """Return all that is pinned."""
+    seen = readings()
+    found: dict[str, Any] = {}
+    for name, model in SENSORS.items():
+        judged = judge(seen, knots(), round(OPEN_S * NS), model)
+        found[f"per call by {name}"] = {
+            **vars(judged.per_call), "method": judged.method, "coverage": judged.coverage, "seen": judged.seen_share,
+            "unseen": judged.unseen_share, "crosscheck": judged.crosscheck, "calls": judged.calls,
+            "call_s": judged.call_s, "rests_s": judged.rests_s, "systematic_j": judged.systematic_j,
+            "power_w": judged.power_w,
+        }  # fmt: skip
+        for start_s, end_s in WINDOWS:
+            told = window_energy(seen, round(start_s * NS), round(end_s * NS), model, precision=0.2)
+            found[f"{start_s} to {end_s} s by {name}"] = told.model_dump(mode="json", exclude={"reason"})
+        chance = random.Random(1)
+        found[f"plan for {name}"] = [vars(plan(model, s, 10.0, 0.01, chance)) for s in (0.0001, 0.02, 0.5, 4.0)]
+    late = [replace(each, begin_ns=each.begin_ns + NS, end_ns=each.end_ns + NS, t_ns=each.t_ns + NS) for each in seen]
+    shifted = [Knot(knot.t_ns + NS, knot.calls) for knot in knots()]
+    found["the sensors as they are found"] = fit_model(late, shifted, "GPU-0", "1").model_dump(mode="json")
+    return found
+
+
+if __name__ == "__main__":
+    KEPT.write_text(json.dumps(numbers(), indent=1) + "\n", encoding="utf-8")
