@@ -7,7 +7,6 @@ The recording: idle, calls that warm up, calls that count, a rest, calls again, 
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from assay.joules.plan import plan
 from assay.joules.probe import fit_model
 from assay.joules.readings import Reading
 from assay.joules.windows import window_energy
+from tests.pinning import keep
 
 KEPT = Path(__file__).parent / "pinned.json"
 NS = 1_000_000_000
@@ -117,4 +117,4 @@ def numbers() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    KEPT.write_text(json.dumps(numbers(), indent=1) + "\n", encoding="utf-8")
+    keep(numbers(), KEPT)

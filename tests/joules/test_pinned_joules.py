@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.joules.pinned import CALL_S, IDLE_W, KEPT, OPEN_S, STEP_S, WINDOWS, WORK, numbers, power_w
+from tests.pinning import differences
 
 
 @pytest.fixture(scope="module")
@@ -16,24 +16,8 @@ def found() -> dict[str, Any]:
     return numbers()
 
 
-def flat(value: Any, at: str = "") -> dict[str, Any]:
-    """Return every number and word by its place."""
-    if isinstance(value, dict):
-        return {k: v for name, each in value.items() for k, v in flat(each, f"{at}/{name}").items()}
-    if isinstance(value, list):
-        return {k: v for n, each in enumerate(value) for k, v in flat(each, f"{at}/{n}").items()}
-    return {at: value}
-
-
 def test_every_number_is_what_it_was(found: dict[str, Any]) -> None:
-    kept, now = flat(json.loads(KEPT.read_text(encoding="utf-8"))), flat(json.loads(json.dumps(found)))
-    assert now.keys() == kept.keys()
-    wrong = {
-        place: (value, kept[place])
-        for place, value in now.items()
-        if value != (pytest.approx(kept[place], rel=1e-5, abs=1e-9) if isinstance(kept[place], float) else kept[place])
-    }
-    assert wrong == {}
+    assert differences(found, KEPT) == {}
 
 
 def spent_j(start_s: float, end_s: float) -> float:

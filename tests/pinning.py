@@ -1,0 +1,59 @@
+"""Numbers that are kept, and held against those that come out now."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORDS = frozenset(
+    {"about", "caveat", "code", "decisive", "quantity", "shape", "stopped", "unsteady", "verdict", "winner"}
+)
+"""What is told in words and is no sentence; other words may change."""
+
+
+def plain(value: Any) -> Any:
+    """Return numbers, and words that are codes, as JSON has them."""
+    return _kept(json.loads(json.dumps(value)))
+
+
+def _kept(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _kept(v) for k, v in value.items() if not isinstance(v, str) or k in WORDS}
+    if isinstance(value, list):
+        return [_kept(each) for each in value if not isinstance(each, str)]
+    return value
+
+
+def keep(numbers: dict[str, Any], path: Path) -> None:
+    """Write numbers down."""
+    path.write_text(json.dumps(plain(numbers), indent=1) + "\n", encoding="utf-8")
+
+
+def differences(numbers: dict[str, Any], path: Path) -> dict[str, tuple[Any, Any]]:
+    """Return what is not as it was kept, to the fifth digit: what it is now, and what it was."""
+    now, kept = _flat(plain(numbers)), _flat(json.loads(path.read_text(encoding="utf-8")))
+    return {
+        place: (now.get(place, "missing"), kept.get(place, "missing"))
+        for place in dict.fromkeys((*now, *kept))
+        if place not in now or place not in kept or not _same(now[place], kept[place])
+    }
+
+
+def _same(now: Any, kept: Any) -> bool:
+    if isinstance(kept, float) and isinstance(now, float):
+        return bool(now == pytest.approx(kept, rel=1e-5, abs=1e-9))
+    return bool(now == kept)
+
+
+def _flat(value: Any, at: str = "") -> dict[str, Any]:
+    """Return everything by its place."""
+    if isinstance(value, dict):
+        return {k: v for name, each in value.items() for k, v in _flat(each, f"{at}/{name}").items()}
+    if isinstance(value, list):
+        return {k: v for n, each in enumerate(value) for k, v in _flat(each, f"{at}/{n}").items()}
+    return {at: value}
