@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORDS = frozenset(
-    {"about", "caveat", "code", "decisive", "quantity", "shape", "stopped", "unsteady", "verdict", "winner"}
+    {"about", "answer", "caveat", "code", "decisive", "outcome", "quantity", "shape", "status", "stopped", "unsteady"}
+    | {"verdict", "winner"}
 )
 """What is told in words and is no sentence; other words may change."""
 
