@@ -159,18 +159,23 @@ def _stream(descriptor: int, errors: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffered, encoding="utf-8", errors=errors, line_buffering=descriptor == 2)
 
 
-def show_as(args: Sequence[str], env: Mapping[str, str]) -> None:
-    """Take an environment over, and have the kernel show it and a command line as those of this process."""
+def show_as(args: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Take an environment over, and have the kernel show it and a command line as those of this process.
+
+    Return whether it does: a sandbox may not say where it looks.
+    """
     os.environ.clear()  # nothing points to where the kernel looks any more
     os.environ.update(env)
-    begin, _, _, end = _areas()
+    arguments, after, environment, until = _areas()
+    if not arguments or not environment:
+        return False
     words = b"".join(os.fsencode(word) + b"\0" for word in args)
     entries = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
-    for at, until, text in ((begin, _areas()[1], words), (_areas()[2], end, entries)):
-        if at and len(text) <= until - at:
-            ctypes.memmove(at, text + bytes(until - at - len(text)), until - at)
-        elif at:
-            raise RuntimeError(f"there is room for {until - at} bytes, and {len(text)} are to be shown")
+    for at, room, text in ((arguments, after - arguments, words), (environment, until - environment, entries)):
+        if len(text) > room:
+            raise RuntimeError(f"there is room for {room} bytes, and {len(text)} are to be shown")
+        ctypes.memmove(at, text.ljust(room, b"\0"), room)
+    return True
 
 
 def _areas() -> tuple[int, int, int, int]:

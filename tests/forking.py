@@ -185,9 +185,9 @@ def _attend(told: int, out: int, err: int, answer: int) -> None:
 def _become(request: dict[str, Any], out: int, err: int) -> None:
     """Become a command line, in place of one that was started."""
     os.chdir(request["cwd"])
-    show_as([sys.executable, "-m", "assay", *request["arguments"]], request["environment"])
-    ForkingPopen.deciding = DECIDES_AT_START
-    subprocess.Popen = ForkingPopen  # type: ignore[misc]
+    if show_as([sys.executable, "-m", "assay", *request["arguments"]], request["environment"]):
+        ForkingPopen.deciding = DECIDES_AT_START
+        subprocess.Popen = ForkingPopen  # type: ignore[misc]
     for descriptor, place in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
         os.dup2(descriptor, place)
         os.close(descriptor)

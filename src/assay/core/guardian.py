@@ -24,6 +24,7 @@ import threading
 import time
 import traceback
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -308,8 +309,6 @@ def _clean_up_after(owner: processes.Identity) -> int:
 
 
 def _log(message: str) -> None:
-    from datetime import UTC, datetime
-
     now = datetime.now(UTC).isoformat(timespec="seconds")
     durable.append_line(home() / "guardian.log", f"{now} {message}")
 
