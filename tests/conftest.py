@@ -89,7 +89,26 @@ class StartPython(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def assay_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def environment_as_found() -> Iterator[None]:
+    """Fail the test after which this process's environment is another: all that is started later would inherit it.
+
+    A process that opens a GPU numbers GPUs by their address until it ends; here it goes on with the next test.
+    """
+    before = _environment()
+    yield
+    if "CUDA_DEVICE_ORDER" not in before:
+        os.environ.pop("CUDA_DEVICE_ORDER", None)
+    assert _environment() == before, "the test leaves variables behind in the environment"
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+@pytest.fixture(autouse=True)
+def assay_home(
+    environment_as_found: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """Give each test its own ``ASSAY_HOME``, and fail the one that falls back to the user's data folder."""
     own = tmp_path_factory.getbasetemp() / "homes" / str(next(HOMES))  # mktemp would look through all there are
     users_data, home = own / "users-data", own / "assay-home"

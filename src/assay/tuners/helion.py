@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from assay.core.environment import variable
 from assay.core.errors import BadInput, MachineCannot
 from assay.tuners.base import Found, why
 from assay.tuners.helion_log import read_log
@@ -128,15 +129,12 @@ def _can_be_told() -> bool:
 @contextlib.contextmanager
 def _on_its_own(folder: str) -> Iterator[None]:
     """Keep Helion from what it has kept of other searches, and what it leaves behind in a folder that will go."""
-    before, place = os.environ.get(NO_CACHE), tempfile.tempdir
-    os.environ[NO_CACHE], tempfile.tempdir = "1", folder
+    place, tempfile.tempdir = tempfile.tempdir, folder
     try:
-        yield
+        with variable(NO_CACHE, "1"):
+            yield
     finally:
         tempfile.tempdir = place
-        os.environ.pop(NO_CACHE)
-        if before is not None:
-            os.environ[NO_CACHE] = before
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from assay.core.environment import variable
 from assay.core.errors import MachineCannot
 from assay.monitor.kernels.kineto import mark
 from assay.monitor.kernels.rows import CallSpan
@@ -63,7 +64,8 @@ def _by_the_host(wish: TraceWish, ready: Ready) -> tuple[CallSpan, ...]:
 def _profiled(wish: TraceWish, ready: Ready, torch: Any) -> tuple[CallSpan, ...]:
     """Make the calls under the profiler and export what it saw.
 
-    What it does when it first starts is kept out by a call that is profiled and forgotten. The profiler is the one in
+    What it does when it first starts is kept out by a call that is profiled and forgotten, after which it must stay
+    attached: one that was told to let go of the driver sees no kernel the second time. The profiler is the one in
     ``torch.autograd``: the other imports PyTorch's compiler, and this one's trace is the same.
     """
     from torch.autograd.profiler import profile, record_function
@@ -72,7 +74,7 @@ def _profiled(wish: TraceWish, ready: Ready, torch: Any) -> tuple[CallSpan, ...]
     how = {"use_device": "cuda" if on_gpu else None, "use_kineto": True}
     spans: list[CallSpan] = []
     try:
-        with profile(**how), record_function("warm-up"), _theirs(wish, ready):
+        with variable("TEARDOWN_CUPTI", "0"), profile(**how), record_function("warm-up"), _theirs(wish, ready):
             ready.call()
         with profile(**how) as seen, _theirs(wish, ready):
             for number in range(wish.calls):

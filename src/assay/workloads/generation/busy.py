@@ -6,9 +6,9 @@ that is watched, and the call's length is that of one that is not.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, cast
 
+from assay.core.environment import variable
 from assay.workloads.torch_profile import kernel_spans
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def watched(call: Callable[[], Extras], where: str) -> dict[str, float]:
     """
     if where == "cpu":
         return {}
-    os.environ.setdefault("TEARDOWN_CUPTI", "1")
     call()
     before = length_us(call())
     lengths: list[float] = []
-    spans = kernel_spans(lambda: lengths.append(length_us(call())), where)
+    with variable("TEARDOWN_CUPTI", "1"):
+        spans = kernel_spans(lambda: lengths.append(length_us(call())), where)
     call()
     after = length_us(call())
     if not spans:

@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from assay.core.environment import variable
 from assay.core.errors import BadInput, MachineCannot
 from assay.workloads import torch_ranks
 from assay.workloads.generation.fitting import USABLE, gib
@@ -168,14 +169,7 @@ def _read_in_shares(generation: Generation, dtype: Any, mesh: Any, size: int, wh
     """Read this rank's share of a checkpoint; transformers takes the number of this rank's GPU from the environment."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
-    before = os.environ.get("LOCAL_RANK")
-    os.environ["LOCAL_RANK"] = where.partition(":")[2] or "0"
-    try:
+    with variable("LOCAL_RANK", where.partition(":")[2] or "0"):
         plan = DistributedConfig(tp_size=size, tp_plan="auto")
         ours = {} if _manages_meshes() else {"device_mesh": mesh}
         return read_checkpoint(generation, dtype, distributed_config=plan, **ours)
-    finally:
-        if before is None:
-            del os.environ["LOCAL_RANK"]
-        else:
-            os.environ["LOCAL_RANK"] = before
