@@ -48,16 +48,21 @@ ci-setup:            ## System packages for the tests that need real programs.
 	  apt-get install -y -qq --no-install-recommends slurm-wlm postgresql openssh-server >/dev/null; \
 	fi
 
+# Once, not in each of the processes that start together.
+COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q -j 0 src
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Assay needs Python 3.11 or later."; exit 3; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.$(if $(HAS_GPU),[torch])'
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,energy,torch]'
+	$(COMPILE)
 	@touch $@ $(VENV)/.run
 
 clean:

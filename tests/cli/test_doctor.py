@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.running import Assay
 
 
+@pytest.mark.full
 def test_the_doctor_speaks_json_about_this_machine(assay: Assay) -> None:
     ran = assay("doctor", "--json")
     assert ran.code == 0, ran.err
@@ -40,6 +41,7 @@ def test_the_doctor_speaks_json_about_this_machine(assay: Assay) -> None:
         assert finding["verdict"] in {"yes", "no", "unsure"}
 
 
+@pytest.mark.full
 def test_the_doctor_speaks_to_people_in_eighty_columns(assay: Assay) -> None:
     ran = assay("doctor")
     assert ran.code == 0, ran.err
@@ -107,6 +109,7 @@ def test_a_gpu_that_is_lost_when_touched_ends_it_with_3(make_fake_nvml: MakeFake
             examine(machine, ("0", "1"), touch, as_json=True)
 
 
+@pytest.mark.full
 def test_how_a_gpu_is_touched_is_handed_in(
     make_fake_nvml: MakeFakeNvml, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_base_that_does_not_install_is_told_with_the_end_of_what_it_printed(
     assert left(repository, assay_home) == []
 
 
+@pytest.mark.full
 def test_the_same_commit_twice_passes_each_with_the_environment_that_its_set_up_made(
     doubled: Path, assay: Assay, assay_home: Path, telling: Telling
 ) -> None:

@@ -237,6 +237,7 @@ def test_a_command_goes_on_when_the_recorder_dies(workplace: Path, assay_home: P
     assert "The command ended with exit code 0." in err
 
 
+@pytest.mark.full
 def test_nothing_outlives_a_monitor_that_is_killed(workplace: Path, assay_home: Path) -> None:
     with running("a.jsonl", "--interval", "0.02", "--", "sh", "-c", "setsid sleep 1000 & sleep 1000") as process:
         wait_for(lambda: recorded("a.jsonl"))

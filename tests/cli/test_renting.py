@@ -212,6 +212,7 @@ def test_a_signal_gives_every_machine_back(
     ]
 
 
+@pytest.mark.full
 def test_a_kill_leaves_no_process_behind(moon: Path, assay_home: Path) -> None:
     words = [sys.executable, "-m", "assay", *RUN, *AUTO, "H200,B200"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)

@@ -287,6 +287,7 @@ def begun(workplace: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_polite_signal_ends_everything_at_once(sent: signal.Signals, workplace: Path, assay_home: Path) -> None:
     process = begun(workplace)
@@ -297,6 +298,7 @@ def test_a_polite_signal_ends_everything_at_once(sent: signal.Signals, workplace
     wait_for(lambda: not survivors(assay_home))
 
 
+@pytest.mark.full
 def test_killed_outright_it_leaves_nothing_behind(workplace: Path, assay_home: Path) -> None:
     process = begun(workplace)
     assert set(survivors(assay_home)) > {process.pid}

@@ -62,6 +62,7 @@ def test_the_best_is_hardly_ever_lost_and_a_decision_seldom_wrong(family: RaceNo
     assert counts["decided wrongly"] <= at_most(0.05, counts["decided"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", RACE_NOISES)
 def test_the_regret_is_small_and_not_stated_much_smaller_than_it_is(family: RaceNoise) -> None:
     outcome = simulated(family)
