@@ -29,7 +29,6 @@ from dataclasses import asdict
 from pathlib import Path
 from queue import Queue
 from typing import Any
-from xml.etree import ElementTree as ET
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -86,29 +85,30 @@ def trace() -> None:
     """Run the tests under coverage, one process for every part of them; keep who runs what, and how long each takes."""
     shutil.rmtree(TRACE, ignore_errors=True)
     TRACE.mkdir()
-    (TRACE / "coveragerc").write_text(
-        f"[run]\nsource = {SOURCE}\ndynamic_context = test_function\ndata_file = {TRACE}/data\nparallel = True\n"
-    )
+    (TRACE / "coveragerc").write_text(f"[run]\nsource = {SOURCE}\ndata_file = {TRACE}/data\nparallel = True\n")
     with ThreadPoolExecutor(JOBS) as pool:
         list(pool.map(_traced, TESTS))
     subprocess.run([sys.executable, "-m", "coverage", "combine", "--rcfile", str(TRACE / "coveragerc")], check=True)
 
 
 def _traced(part: str) -> None:
-    report = TRACE / f"{Path(part).stem}.xml"
     words = ["-m", "coverage", "run", "--rcfile", str(TRACE / "coveragerc"), "-m", "pytest", "-q", part]
     subprocess.run(
-        [sys.executable, *words, "-p", "no:randomly", "-p", "no:cacheprovider", f"--junitxml={report}"],
-        cwd=ROOT, env={**os.environ, "CI": "1"}, check=False, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, *words, "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "benchmarks.mutant_trace"],
+        cwd=ROOT,
+        env={**os.environ, "CI": "1", "MUTANT_TRACE_TIMES": str(TRACE / f"{Path(part).stem}.json")},
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def tests_by_line() -> dict[str, dict[int, list[str]]]:
     """Return the tests that run each line of each module, the quickest first."""
     from coverage.numbits import numbits_to_nums
 
-    took_s = _durations()
-    names = {_in_its_module(name): name for name in took_s}  # coverage does not tell folders
+    took_s: dict[str, float] = {}
+    for times in TRACE.glob("*.json"):
+        took_s |= json.loads(times.read_text(encoding="utf-8"))
     found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     with sqlite3.connect(TRACE / "data") as data:
         rows = data.execute(
@@ -116,25 +116,15 @@ def tests_by_line() -> dict[str, dict[int, list[str]]]:
             "join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
         )
         for path, context, bits in rows:
-            if context in names and Path(path).is_relative_to(SOURCE):
+            if context in took_s and Path(path).is_relative_to(SOURCE):
                 for line in numbits_to_nums(bits):
-                    found[str(Path(path).relative_to(SOURCE))][line].add(names[context])
+                    found[str(Path(path).relative_to(SOURCE))][line].add(context)
     for lines in found.values():
         lines[LOADING] = set().union(*lines.values())
     return {
         name: {line: sorted(tests, key=lambda t: (took_s[t], t)) for line, tests in lines.items()}
         for name, lines in found.items()
     }
-
-
-def _durations() -> dict[str, float]:
-    """Return how long each test function takes with all its parameters, by its dotted name."""
-    took_s: dict[str, float] = defaultdict(float)
-    for report in TRACE.glob("*.xml"):
-        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - our own file
-            name = f"{case.get('classname')}.{str(case.get('name')).partition('[')[0]}"
-            took_s[name] += float(case.get("time") or 0.0)
-    return took_s
 
 
 def run(seed: int, count: int) -> None:
@@ -203,7 +193,7 @@ def _outcome(source: Path, tests: list[str]) -> str:
     """Return "killed", "survived", or "too slow" where the tests took longer than the limit."""
     with tempfile.TemporaryDirectory() as scratch:
         words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", f"--basetemp={scratch}/t"]
-        command = [sys.executable, "-m", "pytest", *words, *map(_place_of, tests)]
+        command = [sys.executable, "-m", "pytest", *words, *tests]
         environment = {**os.environ, "CI": "1", "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
@@ -212,19 +202,6 @@ def _outcome(source: Path, tests: list[str]) -> str:
         except subprocess.TimeoutExpired:
             return "too slow"
     return "survived" if done.returncode == 0 else "killed"
-
-
-def _in_its_module(test: str) -> str:
-    """Return a test's dotted name from its module on."""
-    parts = test.split(".")
-    return ".".join(parts[next(n for n, part in enumerate(parts) if part.startswith("test_")) :])
-
-
-def _place_of(test: str) -> str:
-    """Return a test as pytest is asked for it, from its dotted name."""
-    parts = test.split(".")
-    file = next(n for n, part in enumerate(parts) if part.startswith("test_"))
-    return f"{'/'.join(parts[: file + 1])}.py::{'::'.join(parts[file + 1 :])}"
 
 
 def equivalent() -> dict[str, str]:

@@ -180,3 +180,10 @@ def test_the_public_names_are_sorted_and_load() -> None:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = package.nonsense
+
+
+def test_what_only_a_gpu_shows_is_in_the_table() -> None:
+    tests = ROOT / "tests"
+    marked = {path for path in tests.rglob("test_*.py") if re.search(r"pytest\.mark\.gpu\b", path.read_text("utf-8"))}
+    told = re.findall(r"^\| `([^`]+)` \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(told) == sorted(str(path.relative_to(tests)) for path in marked - {Path(__file__)})

@@ -10,18 +10,25 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assay.joules.course import Knot
+from assay.joules.energy import energy
 from assay.joules.judge import judge
 from assay.joules.model import CounterModel, PowerModel, SensorModel
 from assay.joules.plan import plan
 from assay.joules.probe import fit_model
 from assay.joules.readings import Reading
+from assay.joules.rig import polling_s
 from assay.joules.windows import window_energy
+from tests.joules.trials import installed
+from tests.joules.world import Kernel, VirtualRig, hopper_like, no_counter, opened, probed
 from tests.pinning import keep
+
+if TYPE_CHECKING:
+    from tests.joules.world import Kind, Profile, World
 
 KEPT = Path(__file__).parent / "pinned.json"
 NS = 1_000_000_000
@@ -110,10 +117,55 @@ def numbers() -> dict[str, Any]:
             found[f"{start_s} to {end_s} s by {name}"] = told.model_dump(mode="json", exclude={"reason"})
         chance = random.Random(1)
         found[f"plan for {name}"] = [vars(plan(model, s, 10.0, 0.01, chance)) for s in (0.0001, 0.02, 0.5, 4.0)]
+    found["energies of kernels"] = {name: _energy(**asked) for name, asked in KERNELS.items()}
+    found["seconds between readings"] = [polling_s(model) for model in (*SENSORS.values(), FAST, NO_SENSOR)]
     late = [replace(each, begin_ns=each.begin_ns + NS, end_ns=each.end_ns + NS, t_ns=each.t_ns + NS) for each in seen]
     shifted = [Knot(knot.t_ns + NS, knot.calls) for knot in knots()]
     found["the sensors as they are found"] = fit_model(late, shifted, "GPU-0", "1").model_dump(mode="json")
     return found
+
+
+FAST = SensorModel(
+    device="GPU-0",
+    driver="1",
+    instant=PowerModel(period_s=0.05, window_s=0.025, lag_s=0.01, lag_error_s=0.003, with_counter=True, explained=0.98),
+    average=MODEL.average,
+)
+NO_SENSOR = SensorModel(device="GPU-0", driver="1")
+SHORT, LONG = ((0.0002, 400.0),), ((0.02, 500.0), (0.05, 200.0))
+KERNELS: dict[str, dict[str, Any]] = {
+    "short": {"profile": SHORT},
+    "short, net": {"profile": SHORT, "net": True},
+    "short, to a thousandth": {"profile": SHORT, "precision": 0.001},
+    "long": {"profile": LONG},
+    "long, net": {"profile": LONG, "net": True, "budget_s": 6.0},
+    "long, without a counter": {"profile": LONG, "kind": no_counter()},
+    "straying": {"profile": SHORT, "straying": 0.04},
+}
+
+
+def _energy(profile: Profile, kind: Kind | None = None, straying: float = 0.0, **asked: Any) -> Any:
+    """Return what a kernel of a known profile costs on a fake GPU; its power may stray from one moment to the next."""
+    kind = kind or hopper_like(53.0)
+    model = probed(kind)
+    with opened(kind, seed=3) as (world, meter):
+        kernel = _Straying(world, profile, straying)
+        with installed(VirtualRig(world, meter, model)):
+            told = energy(kernel, seed=3, name="kernel", **asked)
+    return told.model_dump(mode="json", exclude={"readings", "knots", "notes", "sensor", "open_ns"})
+
+
+class _Straying(Kernel):
+    """A kernel whose power goes up and down by a share of it, twice a second."""
+
+    def __init__(self, world: World, profile: Profile, share: float) -> None:
+        super().__init__(world, profile)
+        self._world_time, self._share, self._plain = world, share, list(self._steps)
+
+    def __call__(self) -> None:
+        factor = 1 + self._share * np.sin(4 * np.pi * self._world_time.now_ns() / NS)
+        self._steps = [(duration, round(watts * factor, 1)) for duration, watts in self._plain]
+        super().__call__()
 
 
 if __name__ == "__main__":

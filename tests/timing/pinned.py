@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from assay.timing import calibration, stretch
 from assay.timing.compare import compare
 from assay.timing.do_bench import do_bench
 from assay.timing.measure import measure
 from assay.timing.pick import pick
+from assay.timing.rig import Rigged
+from assay.timing.subject import Bound
+from assay.timing.wallclock import WallClock
 from tests.pinning import keep
 from tests.timing.machine_clock import VirtualMachine
 
@@ -47,7 +51,44 @@ def numbers() -> dict[str, Any]:
                 found[f"{title}: do_bench {mode}"] = do_bench(call, rep=20, return_mode=mode)
             (call,) = calls(40_000).values()
             found[f"{title}: do_bench quantiles"] = do_bench(call, rep=20, quantiles=[0.2, 0.5, 0.8])
+            for asked in (None, 0.001, 0.02):
+                found[f"{title}: a stretch to {asked}"] = _stretch(machine, calls(300, 40_000), asked)
+            found[f"{title}: the clock itself"] = _checked(calibration.of_host())
+    found["clocks that are off"] = [_checked(clock) for clock in CLOCKS]
     return found
+
+
+def _stretch(machine: VirtualMachine, calls: dict[str, Any], precision: float | None) -> Any:
+    """Return what is sampled in turns within a tenth of a second."""
+    rigged = [Rigged(Bound(name, call), WallClock(call), "call_us", "cpu", "") for name, call in calls.items()]
+    taken = stretch.take(rigged, until_ns=machine.now_ns + 100_000_000, precision=precision, seed=5)
+    return [
+        taken.end_ns - taken.start_ns,
+        [[s.subject, len(s.samples), sum(s.samples), s.calls_per_sample] for s in taken.series],
+    ]
+
+
+def _spun(true_us: float, read_us: float, disturbed: float) -> calibration.Spun:
+    return calibration.Spun(
+        true_us=true_us, read_us=read_us, low_us=read_us, high_us=read_us, disturbed_share=disturbed
+    )
+
+
+CLOCKS = [
+    calibration.Calibration(clock=clock, step_ns=32.0, floor_us=1.0, spins=(_spun(5.0, *first), _spun(500.0, *second)))
+    for clock in ("host", "cuda:0")
+    for first, second in (
+        ((5.1, 0.0), (504.0, 0.05)),
+        ((5.3, 0.05), (504.0, 0.051)),
+        ((5.0, 0.0), (506.0, 0.0)),
+        ((6.1, 0.2), (500.0, 0.0)),
+        ((4.9, 0.0), (495.1, 0.0)),
+    )
+]
+
+
+def _checked(clock: calibration.Calibration) -> Any:
+    return [clock.model_dump(mode="json"), [each.model_dump(mode="json") for each in calibration.checks([clock])]]
 
 
 def _plain(told: Any) -> Any:
