@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 WORDS = frozenset(
-    {"about", "answer", "caveat", "code", "decisive", "outcome", "quantity", "shape", "status", "stopped", "unsteady"}
-    | {"verdict", "winner"}
+    {"about", "answer", "caveat", "code", "decisive", "headline", "outcome", "quantity", "shape", "status", "stopped"}
+    | {"unsteady", "verdict", "winner"}
 )
 """What is told in words and is no sentence; other words may change."""
+
+
+SENTENCES = ("method", "reason")
+"""Fields whose words may change."""
+
+
+def told(value: Any) -> Any:
+    """Return a result as JSON has it; words, and numbers that are not finite, as codes that are kept."""
+    found: Any = value
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {each.name: getattr(value, each.name) for each in fields(value)}
+    elif hasattr(value, "model_dump"):
+        found = value.model_dump(mode="json")
+    elif isinstance(value, np.ndarray | np.generic):
+        found = value.tolist()
+    if isinstance(found, Mapping):
+        return {str(name): told(each) for name, each in found.items() if name not in SENTENCES}
+    if isinstance(found, list | tuple):
+        return [told(each) for each in found]
+    if isinstance(found, str) or (isinstance(found, float) and not math.isfinite(found)):
+        return {"code": str(found)}
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -9,21 +9,43 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from assay.experiments.comparing.aligning import aligned
+from assay.experiments.comparing.judging import judged
+from assay.experiments.comparing.sources import read
 from assay.experiments.energy import EXPERIMENT as ENERGY
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.matrix import EXPERIMENT as MATRIX
+from assay.experiments.power.budget.curves import curves_of, swept
+from assay.experiments.power.budget.page import findings_of as budget_findings
+from assay.experiments.power.budget.plan import plan_of
 from assay.experiments.power.characterize import EXPERIMENT as CHARACTERIZE
 from assay.experiments.power.sweep import EXPERIMENT as SWEEP
+from assay.experiments.power.variability.analysis import look as look_at_fleet
+from assay.experiments.power.variability.findings import findings_of as fleet_findings
+from assay.experiments.power.variability.fleet import fleets_of
+from assay.experiments.regressions.look import look as look_at_history
+from assay.experiments.scaling_prediction import EXPERIMENT as PREDICTION
+from assay.experiments.scaling_prediction.forecast import forecasts
 from assay.experiments.threshold import EXPERIMENT as THRESHOLD
-from tests.experiments import matrices
+from assay.experiments.variance.effects import ratio, spread, spread_ratio
+from assay.store.history.asking import Wanted
+from assay.store.history.place import file_place
+from assay.store.history.series import load
+from tests.experiments import comparisons, matrices
+from tests.experiments import simulated_histories as histories
 from tests.experiments.contention import worlds as contention
 from tests.experiments.energy import metered_world as energy
 from tests.experiments.gate import revisions as gates
 from tests.experiments.power import characterized, sweeps
+from tests.experiments.power.simulated_fleets import Setting, four_gpus, simulate
+from tests.experiments.power.simulated_sweeps import sweep_rows
+from tests.experiments.scaling import test_scaling_prediction as prediction
 from tests.experiments.scaling import worlds as scaling
 from tests.experiments.threshold import crossings
 from tests.machines import machine
-from tests.pinning import keep
+from tests.pinning import keep, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,23 +57,43 @@ KEPT = Path(__file__).parent / "pinned.json"
 
 def numbers() -> dict[str, Any]:
     """Return all that is pinned."""
-    return {**_contention(), **_matrix(), **_scaling(), **_power(), **_threshold(), **_gate(), **_energy()}
+    parts = (
+        _contention, _matrix, _variance, _scaling, _prediction, _power, _fleets, _budgets, _threshold, _gate, _energy,
+        _compared, _regressions,
+    )  # fmt: skip
+    return {name: value for part in parts for name, value in part().items()}
 
 
 def _plain(findings: Findings) -> Any:
-    return findings.model_dump(mode="json")["findings"]
+    return [{"headline": findings.headline}, findings.model_dump(mode="json")["findings"]]
 
 
 def _contention() -> dict[str, Any]:
+    world = contention.World
+    worlds = {
+        "slower together": world(slower={"concurrent": 1.2, "naive": 1.2}, picks_wrong={"naive": 0.7}),
+        "wider together": world(wider={"naive": 3.0}, callers_wait={"naive": 1.1}, starts=0.005),
+        "nothing": world(starts=0.004, drift=0.05, devices={"cpu:1": 1.3}),
+        "mended": world(slower={"naive": 1.8, "isolated": 1.05}, starts=0.01),
+        "not mended": world(slower={"naive": 1.8, "isolated": 1.7}, starts=0.01),
+        "perhaps mended": world(slower={"naive": 1.3, "isolated": 1.1}, starts=0.06, within=0.06),
+        "nearly steady": world(within=0.048, starts=0.001),
+        "of callers": world(
+            slower={"naive": 1.0}, callers_wait={"naive": 1.5}, starts=0.003, quantities=("busy_us", "call_us")
+        ),
+        "picks nothing": world(nothing_found={"naive", "alone", "again", "isolated"}),
+        "partly refused": world(
+            refused={(1, "naive"), (2, "naive", "cpu:1"), (3, "again")}, picks_wrong={"naive": 0.3}
+        ),
+    }
     found = {}
-    for name, world in {
-        "slower together": contention.World(slower={"concurrent": 1.2}, picks_wrong={"concurrent": 0.7}),
-        "wider together": contention.World(wider={"concurrent": 3.0}, callers_wait={"concurrent": 1.1}, starts=0.005),
-        "nothing": contention.World(starts=0.004, drift=0.05, devices={"cpu:1": 1.3}),
-    }.items():
-        found[f"contention, {name}"] = _plain(contention.found_in(world, contention.options())[0])
+    for name, each in worlds.items():
+        found[f"contention, {name}"] = _plain(contention.found_in(each, contention.options())[0])
     several = contention.options(subjects=(contention.SOFTMAX, contention.GEMM), tunable=(True, True), repeat=6)
     found["contention, two workloads"] = _plain(contention.found_in(contention.World(regret=1.05), several)[0])
+    three = contention.options(devices=("cpu:0", "cpu:1", "cpu:2"), workers=2, repeat=3)
+    strange = world(devices={"cpu:1": 1.02, "cpu:2": 1.06}, starts=0.01, slower={"naive": 1.4})
+    found["contention, three devices"] = _plain(contention.found_in(strange, three, machine(cores=(4,)))[0])
     return found
 
 
@@ -66,10 +108,84 @@ def _matrix() -> dict[str, Any]:
         return {"matrix": _plain(MATRIX.analyse(matrices.MACHINE, wanted, matrices.world(folder, wanted, slowdown)))}
 
 
+def _variance() -> dict[str, Any]:
+    strata = [{"a": [1.0, 1.1, 1.05], "b": [2.0, 2.2]}, {"a": [1.2, 1.25], "b": [2.1]}, {"c": [3.0, 3.3, 3.1, 3.4]}]
+    spreads = [spread({"a": [[1.0, 1.02, 0.99], [2.0, 2.1]]}), spread({"a": [[1.0, 1.1]], "b": [[5.0, 5.2, 4.9, 5.5]]})]
+    pairs = [(0, 1), (1, 0), (0, 2), (2, 2)]
+    return {
+        "variance": [told(ratio(strata[one], strata[other])) for one, other in pairs],
+        "spreads": [told(spread_ratio(spreads[one], spreads[other])) for one, other in ((0, 1), (1, 0), (1, 1))],
+    }
+
+
 def _scaling() -> dict[str, Any]:
     asked = scaling.options(sequences=(64,), min_efficiency=0.7, repeat=3)
-    worlds = {"well": scaling.World(within=0.005), "badly": scaling.World(contention=0.9, balance=0.6, within=0.005)}
+    worlds = {
+        "well": scaling.World(within=0.005, starts=0.002),
+        "badly": scaling.World(contention=0.9, balance=0.6, within=0.005),
+        "perhaps": scaling.World(within=0.03, starts=0.04, contention=0.85),
+        "wrongly": scaling.World(error=1e-2, extra_bytes=512.0, within=0.01),
+    }
     return {f"scaling {name}": _plain(scaling.found_in(world, asked)[0]) for name, world in worlds.items()}
+
+
+def _prediction() -> dict[str, Any]:
+    found = {}
+    with TemporaryDirectory() as place:
+        for name, wanted, samples in (
+            ("strong", prediction.options(counts=(2, 4, 8, 16, 64)), 20),
+            ("weak", prediction.options(mode="weak", counts=(1, 4)), 20),
+            ("on few samples", prediction.options(counts=(8,)), 3),
+            ("just so", prediction.options(counts=(32, 64, 128, 256)), 12),
+        ):
+            records = prediction.measured(wanted, Path(place), samples=samples)
+            found[f"prediction, {name}"] = _plain(PREDICTION.analyse(prediction.MACHINE, wanted, records))
+            found[f"forecast, {name}"] = [
+                [told(each.time), told(each.efficiency), each.peak_mib] for each in forecasts(wanted, records)
+            ]
+    return found
+
+
+def _fleets() -> dict[str, Any]:
+    small = Setting(nodes=8, gpus=4, nodes_per_rack=4, hot_racks=1, slow=2, slow_in_hot_racks=1, hot=1, hungry=1)
+    found = {}
+    for name, rows, effect in (
+        ("planted", simulate(small, 3).all_rows, 0.02),
+        ("plain", simulate(Setting(nodes=3, gpus=4, slot_effects={3: 0.03}), 4).all_rows, 0.02),
+        ("alike", simulate(Setting(nodes=2, of_gpu=0.001), 5).all_rows, 0.02),
+        ("once", simulate(Setting(nodes=2, runs=1), 6).all_rows, 0.01),
+        ("four", four_gpus(1), 0.02),
+        ("two", [row for row in four_gpus(2) if row.uuid.endswith(("0", "3"))], 0.02),
+    ):
+        looked = [look_at_fleet(fleet, effect) for fleet in fleets_of(rows).fleets]
+        found[f"fleet, {name}"] = _plain(fleet_findings(looked))
+        found[f"advice, {name}"] = [told(each.advice) for each in looked]
+        found[f"spread, {name}"] = [told(each.spread) for each in looked]
+        found[f"together, {name}"] = [
+            [{"verdict": pair.verdict}, told(pair.found)] for each in looked for pair in each.pairs
+        ]
+    return found
+
+
+def _budgets() -> dict[str, Any]:
+    gpus = ((100.0, 180.0), (95.0, 260.0), (90.0, 400.0))
+    rows = [r for slot, (speed, knee) in enumerate(gpus) for r in sweep_rows(slot, speed=speed, knee=knee, noise=0.003)]
+    work, kept = swept(rows, None)
+    curves, _ = curves_of(kept, ())
+    found = {}
+    for watts, overhead, least in (
+        (700.0, 0.0, None),
+        (1050.0, 200.0, None),
+        (1500.0, 0.0, 0.7),
+        (2500.0, 300.0, None),
+    ):
+        plan = plan_of(curves, watts, overhead, least)
+        found[f"budget of {watts:g} W less {overhead:g}"] = [
+            _plain(budget_findings(plan, work)),
+            [[share.watts, share.cap_w] for share in plan.shares],
+            [plan.binds, told(plan.loss), told(plan.against_equal)],
+        ]
+    return found
 
 
 def _power() -> dict[str, Any]:
@@ -121,6 +237,38 @@ def _energy() -> dict[str, Any]:
     wanted = energy.options(there, energy.config(metrics={"carbon_g_per_kwh": 400}, batch_sizes=[1, 8]))
     records = energy.World(there, between=0.01, host_w=50.0).measured(wanted)
     return {"energy": _plain(ENERGY.analyse(there, wanted, records))}
+
+
+def _compared() -> dict[str, Any]:
+    found = {}
+    with TemporaryDirectory() as place:
+        times = {"softmax": 100.0, "gemm": 900.0}
+        base = comparisons.a_run(Path(place) / "base", times, seed=1)
+        for name, change in (("same", 1.0), ("slower", 1.2), ("a little", 1.012), ("hardly", 1.022)):
+            others = {workload: us * change for workload, us in times.items()}
+            other = comparisons.a_run(Path(place) / name, others, seed=2)
+            table = aligned([read(base), read(other)])
+            found[f"compared, {name}"] = [
+                {"verdict": pair.verdict, "ratio": told(pair.ratio)} for pair in judged(table, 0.02)
+            ]
+    return found
+
+
+def _regressions() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with TemporaryDirectory() as place:
+        for number, (first, last, size) in enumerate(((60, 80, 1.2), (30, 97, 1.1))):
+            logs = histories.noise(5, 100, seed=number)
+            logs[0, first:last] += np.log(size)
+            database = histories.filled(histories.Made(logs), file_place(Path(place) / f"{number}.sqlite"))
+            with database.reading() as connection:
+                seen = look_at_history(load(connection, Wanted()), since_s=None)
+            found[f"history {first} to {last} by {size}"] = seen.model_dump(mode="json", exclude={"steps"})
+            found[f"steps {first} to {last} by {size}"] = [
+                {"code": step.standing, "verdict": step.verdict, "ratio": step.ratio.model_dump(mode="json")}
+                for step in seen.steps
+            ]
+    return found
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from assay.joules.probe import fit_model
 from assay.joules.readings import Reading
 from assay.joules.rig import polling_s
 from assay.joules.windows import window_energy
-from tests.joules.trials import installed
+from tests.joules.trials import installed, model_of
 from tests.joules.world import Kernel, VirtualRig, hopper_like, no_counter, opened, probed
 from tests.pinning import keep
 
@@ -146,9 +146,8 @@ KERNELS: dict[str, dict[str, Any]] = {
 
 def _energy(profile: Profile, kind: Kind | None = None, straying: float = 0.0, **asked: Any) -> Any:
     """Return what a kernel of a known profile costs on a fake GPU; its power may stray from one moment to the next."""
-    kind = kind or hopper_like(53.0)
-    model = probed(kind)
-    with opened(kind, seed=3) as (world, meter):
+    model = model_of("Hopper") if kind is None else probed(kind)
+    with opened(kind or hopper_like(53.0), seed=3) as (world, meter):
         kernel = _Straying(world, profile, straying)
         with installed(VirtualRig(world, meter, model)):
             told = energy(kernel, seed=3, name="kernel", **asked)

@@ -6,7 +6,7 @@ python -m tests.stats.pinned      write it down again, where a method was change
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from assay.stats import (
     summary,
     wander,
 )  # fmt: skip
-from tests.pinning import keep
+from tests.pinning import keep, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     Samples = NDArray[np.float64]
 
 KEPT = Path(__file__).parent / "pinned.json"
-SENTENCES = ("method", "reason")
 SIZES = (5, 12, 40, 150, 600)
 
 
@@ -83,25 +82,7 @@ FAMILIES: dict[str, Callable[[int], Samples]] = {
 def numbers() -> dict[str, Any]:
     """Return all that is pinned."""
     parts = (_samples, _pairs, _processes, _looks, _races, _series, _many, _thresholds, _curves, _distributions)
-    return {f"{part.__name__[1:]}: {name}": _told(each) for part in parts for name, each in part().items()}
-
-
-def _told(value: Any) -> Any:
-    """Return something as JSON has it; words, and what is not finite, as codes that are kept."""
-    plain: Any = value
-    if is_dataclass(value) and not isinstance(value, type):
-        plain = asdict(value)
-    elif hasattr(value, "model_dump"):
-        plain = value.model_dump(mode="json")
-    elif isinstance(value, np.ndarray | np.generic):
-        plain = value.tolist()
-    if isinstance(plain, dict):
-        return {str(name): _told(each) for name, each in plain.items() if name not in SENTENCES}
-    if isinstance(plain, list | tuple):
-        return [_told(each) for each in plain]
-    if isinstance(plain, str) or (isinstance(plain, float) and not math.isfinite(plain)):
-        return {"code": str(plain)}
-    return plain
+    return {f"{part.__name__[1:]}: {name}": told(each) for part in parts for name, each in part().items()}
 
 
 def _samples() -> dict[str, Any]:
@@ -150,8 +131,8 @@ def _pairs() -> dict[str, Any]:
         for change in (1.0, 1.004, 1.01, 1.05, 0.8):
             second = first * change * np.exp(0.004 * noise(600, 11))
             for look in (plan[0], plan[len(plan) // 2], plan[-1]):
-                told = paired.compare_at(first, second, look, block=1 if change > 1 else 4)
-                found[f"{name} against {change} at {look.n}"] = told
+                compared = paired.compare_at(first, second, look, block=1 if change > 1 else 4)
+                found[f"{name} against {change} at {look.n}"] = compared
     return found
 
 
