@@ -15,6 +15,7 @@ from assay.experiments.comparing.aligning import aligned
 from assay.experiments.comparing.judging import judged
 from assay.experiments.comparing.sources import read
 from assay.experiments.energy import EXPERIMENT as ENERGY
+from assay.experiments.energy.result import study_of
 from assay.experiments.gate import EXPERIMENT as GATE
 from assay.experiments.matrix import EXPERIMENT as MATRIX
 from assay.experiments.power.budget.curves import curves_of, swept
@@ -197,15 +198,29 @@ def _power() -> dict[str, Any]:
         power_w=lambda where, _: 50.0 if where.case.name == "idle" else 290.0,
     )
     found = {"characterize": _plain(CHARACTERIZE.analyse(characterized.FOUR, asked, records))}
-    for exponent in (1.3, 3.0):
+    for exponent, noise in ((1.3, 0.005), (3.0, 0.005), (1.1, 0.02), (2.0, 0.05)):
         card, wanted = sweeps.Card(exponent=exponent), sweeps.options()
-        swept = sweeps.world(wanted, _on(card), noise=0.005, seed=1)
-        found[f"sweep, {exponent}"] = _plain(SWEEP.analyse(sweeps.MACHINE, wanted, swept))
+        records = sweeps.world(wanted, _on(card), noise=noise, seed=1)
+        found[f"sweep, {exponent}"] = _plain(SWEEP.analyse(sweeps.MACHINE, wanted, records))
+    clocks = sweeps.options(knob="sm_mhz", points=sweeps.points(None, 600, 1200, 1500, 1900))
+    for name, most_mhz in (("held", 1980.0), ("not reached", 1400.0)):
+        records = sweeps.world(clocks, _locked(most_mhz), noise=0.004, seed=2)
+        found[f"sweep of clocks, {name}"] = _plain(SWEEP.analyse(sweeps.MACHINE, clocks, records))
     return found
 
 
 def _on(card: sweeps.Card) -> Callable[[Any, Any], sweeps.Truth]:
     return lambda _, setting: card.at(setting)
+
+
+def _locked(most_mhz: float) -> Callable[[Any, Any], sweeps.Truth]:
+    """Return what a GPU does whose clock never goes beyond so much."""
+
+    def truth(_: Any, setting: Any) -> sweeps.Truth:
+        mhz = most_mhz if setting is None else min(most_mhz, float(setting))
+        return sweeps.Truth(0.02 * most_mhz / mhz, 100 + 400 * (mhz / most_mhz) ** 2, sm_mhz=mhz)
+
+    return truth
 
 
 def _rising(steep: float) -> Callable[[dict[str, Any], str], float]:
@@ -235,8 +250,23 @@ def _gate() -> dict[str, Any]:
 def _energy() -> dict[str, Any]:
     there = energy.gpus(2)
     wanted = energy.options(there, energy.config(metrics={"carbon_g_per_kwh": 400}, batch_sizes=[1, 8]))
-    records = energy.World(there, between=0.01, host_w=50.0).measured(wanted)
-    return {"energy": _plain(ENERGY.analyse(there, wanted, records))}
+    worlds = {
+        "plain": energy.World(there, between=0.01, host_w=50.0),
+        "waiting": energy.World(there, busy=0.3, sway=0.2),
+        "profiled": energy.World(there, busy=0.97, after=1.3, sensor=lambda _: 0.03),
+        "lost": energy.World(there, lost=4, silent=frozenset({1})),
+    }
+    found = {f"energy, {name}": _plain(ENERGY.analyse(there, wanted, w.measured(wanted))) for name, w in worlds.items()}
+    server = {"type": "openai", "model": "some/model", "endpoint": "http://127.0.0.1:8000/v1"}
+    asked = energy.options(there, energy.config(backend=server))
+    for short in (0.0, 0.04, 0.05, 0.06, 0.5):
+        world = energy.World(there, answers={"short_requests": short, "requests": 1.0})
+        rows = study_of(there, asked, world.measured(asked)).result.rows
+        found[f"energy of a server, {short} of its answers short"] = [
+            [{"code": note} for row in rows for note in row.notes],
+            _plain(ENERGY.analyse(there, asked, world.measured(asked))),
+        ]
+    return found
 
 
 def _compared() -> dict[str, Any]:
