@@ -78,6 +78,7 @@ def _contention() -> dict[str, Any]:
         "mended": world(slower={"naive": 1.8, "isolated": 1.05}, starts=0.01),
         "not mended": world(slower={"naive": 1.8, "isolated": 1.7}, starts=0.01),
         "perhaps mended": world(slower={"naive": 1.3, "isolated": 1.1}, starts=0.06, within=0.06),
+        "not known to be mended": world(slower={"naive": 1.25, "isolated": 1.02}, starts=0.08, seed=3),
         "nearly steady": world(within=0.048, starts=0.001),
         "of callers": world(
             slower={"naive": 1.0}, callers_wait={"naive": 1.5}, starts=0.003, quantities=("busy_us", "call_us")
@@ -93,6 +94,9 @@ def _contention() -> dict[str, Any]:
     several = contention.options(subjects=(contention.SOFTMAX, contention.GEMM), tunable=(True, True), repeat=6)
     found["contention, two workloads"] = _plain(contention.found_in(contention.World(regret=1.05), several)[0])
     three = contention.options(devices=("cpu:0", "cpu:1", "cpu:2"), workers=2, repeat=3)
+    four = contention.options(devices=tuple(f"cpu:{n}" for n in range(4)), repeat=4)
+    apart = world(devices={"cpu:1": 1.01, "cpu:2": 1.02, "cpu:3": 1.035}, starts=0.012)
+    found["contention, four devices"] = _plain(contention.found_in(apart, four, machine(cores=(8,)))[0])
     strange = world(devices={"cpu:1": 1.02, "cpu:2": 1.06}, starts=0.01, slower={"naive": 1.4})
     found["contention, three devices"] = _plain(contention.found_in(strange, three, machine(cores=(4,)))[0])
     return found

@@ -8,11 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assay.timing import calibration, stretch
 from assay.timing.compare import compare
 from assay.timing.do_bench import do_bench
+from assay.timing.instrument import Batch
 from assay.timing.measure import measure
 from assay.timing.pick import pick
 from assay.timing.rig import Rigged
@@ -53,6 +55,7 @@ def numbers() -> dict[str, Any]:
             found[f"{title}: do_bench quantiles"] = do_bench(call, rep=20, quantiles=[0.2, 0.5, 0.8])
             for asked in (None, 0.001, 0.02):
                 found[f"{title}: a stretch to {asked}"] = _stretch(machine, calls(300, 40_000), asked)
+            found[f"{title}: a stretch whose first round is slow"] = _slow_at_first(machine)
             found[f"{title}: the clock itself"] = _checked(calibration.of_host())
     found["clocks that are off"] = [_checked(clock) for clock in CLOCKS]
     return found
@@ -66,6 +69,34 @@ def _stretch(machine: VirtualMachine, calls: dict[str, Any], precision: float | 
         taken.end_ns - taken.start_ns,
         [[s.subject, len(s.samples), sum(s.samples), s.calls_per_sample] for s in taken.series],
     ]
+
+
+class _Slow:
+    """An instrument whose first batch takes 20 ms, the second 5 ms, and the others one."""
+
+    method = primary = "call_us"
+    calls_per_sample = 1
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self._lengths_ns = iter((20_000_000, 5_000_000))
+
+    def take(self) -> Batch:
+        self._machine.passes(next(self._lengths_ns, 1_000_000))
+        return Batch({"call_us": np.full(8, 1000.0)})
+
+    def replan(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def _slow_at_first(machine: VirtualMachine) -> Any:
+    """Return how far a stretch of a tenth of a second goes, and with how many samples."""
+    rigged = Rigged(Bound("slow", lambda: None), _Slow(machine), "call_us", "cpu", "")
+    taken = stretch.take([rigged], until_ns=machine.now_ns + 100_000_000, precision=None, seed=5)
+    return [taken.end_ns - taken.start_ns, len(taken.series[0].samples)]
 
 
 def _spun(true_us: float, read_us: float, disturbed: float) -> calibration.Spun:
