@@ -2,6 +2,7 @@
 
     python benchmarks/mutants.py trace                  run the tests once, and keep which of them run which line
     python benchmarks/mutants.py run SEED [--mutants N] put N faults (400) in, drawn by the seed; goes on where it was
+    python benchmarks/mutants.py survey MODULE ...      try all faults of modules (stats/best.py) with quick tests
     python benchmarks/mutants.py by-hand                put in those of `semantic_faults.json` beside this file
     python benchmarks/mutants.py verify                 compute the tables again from what was kept
 
@@ -14,10 +15,13 @@ beside the results names those that change nothing, with the reason.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +30,7 @@ import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -42,8 +47,8 @@ MODULES = (
     "experiments/**/findings.py", "experiments/**/claims.py", "experiments/**/effects.py",
     "experiments/**/headline.py", "experiments/**/analysis.py",
 )  # fmt: skip
-ON_GPU = "timing/cuda"
-"""What only a GPU runs; its faults are counted apart, as `pytest -m gpu` has their tests."""
+ON_GPU = ("timing/cuda/", "joules/cuda_")
+"""How modules begin that only a GPU runs; no faults are drawn from them, as `pytest -m gpu` has their tests."""
 TESTS = (
     "tests/stats", "tests/timing", "tests/joules", "tests/isolation", "tests/experiments",
     "tests/hosts/test_choosing.py",
@@ -55,7 +60,9 @@ BY_HAND = Path(__file__).parent / "semantic_faults.json"
 BY_HAND_RESULTS = Path(__file__).parent / "results" / "semantic_faults.json"
 MUTANTS, REQUIRED, MOST_EQUIVALENT = 400, 371 / 400, 0.05
 REQUIRED_BY_HAND = 36 / 40
-LIMIT_S, JOBS = 300.0, 2
+LIMIT_S, JOBS = 300.0, os.cpu_count() or 2
+SURVEY_S = 20.0
+"""In a survey, a fault has the quickest tests that take so long together."""
 LOADING = 0
 """In place of a line: that of a constant is run when its module is loaded, and all tests of the module depend on it."""
 Kept = dict[str, Any]
@@ -64,13 +71,14 @@ Kept = dict[str, Any]
 def modules() -> list[str]:
     """Return the modules that faults are put into, by their path below the package."""
     found = {path for pattern in MODULES for path in SOURCE.glob(pattern) if path.name != "__init__.py"}
-    return sorted(str(path.relative_to(SOURCE)) for path in found)
+    names = sorted(str(path.relative_to(SOURCE)) for path in found)
+    return [name for name in names if not name.startswith(ON_GPU)]
 
 
 def drawn(seed: int, count: int) -> list[tuple[str, Fault]]:
     """Return so many faults, alike from every module as far as it has some, in random order."""
     chance = random.Random(seed)
-    left = {name: faults((SOURCE / name).read_text(encoding="utf-8")) for name in modules() if ON_GPU not in name}
+    left = {name: faults((SOURCE / name).read_text(encoding="utf-8")) for name in modules()}
     for of_module in left.values():
         chance.shuffle(of_module)
     found: list[tuple[str, Fault]] = []
@@ -102,8 +110,8 @@ def _traced(part: str) -> None:
     )
 
 
-def tests_by_line() -> dict[str, dict[int, list[str]]]:
-    """Return the tests that run each line of each module, the quickest first."""
+def tests_by_line(within_s: float) -> dict[str, dict[int, list[str]]]:
+    """Return the tests that run each line of each module, the quickest first, as many as end within a time."""
     from coverage.numbits import numbits_to_nums
 
     took_s: dict[str, float] = {}
@@ -122,9 +130,15 @@ def tests_by_line() -> dict[str, dict[int, list[str]]]:
     for lines in found.values():
         lines[LOADING] = set().union(*lines.values())
     return {
-        name: {line: sorted(tests, key=lambda t: (took_s[t], t)) for line, tests in lines.items()}
+        name: {line: _quickest(tests, took_s, within_s) for line, tests in lines.items()}
         for name, lines in found.items()
     }
+
+
+def _quickest(tests: set[str], took_s: dict[str, float], within_s: float) -> list[str]:
+    ordered = sorted(tests, key=lambda test: (took_s[test], test))
+    until = accumulate(took_s[test] for test in ordered)
+    return [test for test, end_s in zip(ordered, until, strict=True) if end_s <= within_s]
 
 
 def run(seed: int, count: int) -> None:
@@ -153,15 +167,29 @@ def run_by_hand() -> None:
     _try_all(wanted, {"took_s": 0.0, "mutants": []}, BY_HAND_RESULTS)
 
 
-def _try_all(wanted: list[Kept], kept: Kept, to: Path) -> None:
-    known = tests_by_line()
-    places: Queue[Path] = Queue()
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(JOBS) as pool:
+def survey(names: list[str]) -> None:
+    """Try all faults of some modules with their quickest tests; print those that these do not notice."""
+    wanted = []
+    for name in names:
+        source = (SOURCE / name).read_text(encoding="utf-8")
+        wanted += [{"module": name, **asdict(fault), "source": fault.put_into(source)} for fault in faults(source)]
+    with tempfile.TemporaryDirectory() as place:
+        _try_all(wanted, {"took_s": 0.0, "mutants": []}, Path(place) / "survey.json", within_s=SURVEY_S)
+
+
+def _try_all(wanted: list[Kept], kept: Kept, to: Path, within_s: float = math.inf) -> None:
+    known = tests_by_line(within_s)
+    runners: Queue[Runner] = Queue()
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack, ThreadPoolExecutor(JOBS) as pool:
         for job in range(JOBS):
-            shutil.copytree(ROOT / "src", Path(name) / str(job))
-            places.put(Path(name) / str(job))
+            runner = Runner(Path(name) / str(job))
+            stack.callback(runner.close)
+            runners.put(runner)
+        everything = sorted({test for lines in known.values() for tests in lines.values() for test in tests})
+        if runner.outcome(["--collect-only", *everything]) != "survived":
+            raise SystemExit("not all tests of the trace are there any more: trace again")
         begin, before_s = time.monotonic(), kept["took_s"]
-        waiting = [pool.submit(_tried, mutant, known, places) for mutant in wanted[len(kept["mutants"]) :]]
+        waiting = [pool.submit(_tried, mutant, known, runners) for mutant in wanted[len(kept["mutants"]) :]]
         for future in waiting:
             kept["mutants"].append(future.result())
             kept["took_s"] = round(before_s + time.monotonic() - begin, 1)
@@ -170,38 +198,48 @@ def _try_all(wanted: list[Kept], kept: Kept, to: Path) -> None:
             print(f"{len(kept['mutants'])}/{len(wanted)} {last['outcome']}: {key_of(last)}", flush=True)
 
 
-def _tried(mutant: Kept, known: dict[str, dict[int, list[str]]], places: Queue[Path]) -> Kept:
+def _tried(mutant: Kept, known: dict[str, dict[int, list[str]]], runners: Queue[Runner]) -> Kept:
     """Return what became of one fault: whether a test noticed, and how many run its lines."""
     lines = known.get(mutant["module"], {})
     more = mutant["before"].count("\n")
     tests = list(dict.fromkeys(t for n in range(mutant["line"], mutant["line"] + more + 1) for t in lines.get(n, ())))
     tests = tests or lines.get(LOADING, [])
-    place = places.get()
-    target = place / "assay" / mutant["module"]
+    runner = runners.get()
+    target = runner.source / "assay" / mutant["module"]
     before = target.read_text(encoding="utf-8")
     try:
         target.write_text(mutant["source"], encoding="utf-8")
-        outcome = _outcome(place, tests) if tests else "no test runs it"
+        outcome = runner.outcome(tests) if tests else "no test runs it"
     finally:
         target.write_text(before, encoding="utf-8")
-        places.put(place)
+        runners.put(runner)
     text = before.splitlines()[mutant["line"] - 1].strip()
     return {**{k: v for k, v in mutant.items() if k != "source"}, "text": text, "tests": len(tests), "outcome": outcome}
 
 
-def _outcome(source: Path, tests: list[str]) -> str:
-    """Return "killed", "survived", or "too slow" where the tests took longer than the limit."""
-    with tempfile.TemporaryDirectory() as scratch:
-        words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", f"--basetemp={scratch}/t"]
-        command = [sys.executable, "-m", "pytest", *words, *tests]
-        environment = {**os.environ, "CI": "1", "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, timeout=LIMIT_S, check=False, capture_output=True, text=True
-            )
-        except subprocess.TimeoutExpired:
-            return "too slow"
-    return "survived" if done.returncode == 0 else "killed"
+class Runner:
+    """A process that runs tests on a copy of the source, and the copy."""
+
+    def __init__(self, source: Path) -> None:
+        shutil.copytree(ROOT / "src", source)
+        self.source = source
+        command = [sys.executable, "-m", "benchmarks.mutant_runner"]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def outcome(self, tests: list[str]) -> str:
+        """Return "killed", "survived", or "too slow" where the tests took longer than the limit."""
+        asked = {"source": str(self.source), "tests": tests, "limit_s": LIMIT_S}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        code = int(self._process.stdout.readline())
+        return "survived" if code == 0 else "too slow" if code == -signal.SIGKILL else "killed"
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
 
 
 def equivalent() -> dict[str, str]:
@@ -248,10 +286,15 @@ def main() -> int:
     running.add_argument("seed", type=int)
     running.add_argument("--mutants", type=int, default=MUTANTS)
     verbs.add_parser("by-hand")
+    surveying = verbs.add_parser("survey")
+    surveying.add_argument("modules", nargs="+")
     verbs.add_parser("verify")
     given = parser.parse_args()
     if given.verb == "trace":
         trace()
+        return 0
+    if given.verb == "survey":
+        survey(given.modules)
         return 0
     if given.verb == "run":
         run(given.seed, given.mutants)
