@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 LIBRARIES = (
-    "click", "hypothesis", "matplotlib.figure", "numpy", "pydantic", "pytest", "rich.console", "ruamel.yaml",
+    "click", "matplotlib.figure", "numpy", "pydantic", "pytest", "rich.console", "ruamel.yaml",
     "scipy.linalg", "scipy.optimize", "scipy.special", "scipy.stats", "sqlalchemy",
 )  # fmt: skip
 WORDS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
