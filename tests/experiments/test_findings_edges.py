@@ -227,6 +227,7 @@ def test_a_place_by_itself_must_differ_surely_enough_for_all_of_them() -> None:
         ("again", HERE): {1: 0.0005, 2: -0.0005},
         ("baseline", THERE): {1: -0.001, 2: 0.001},
         ("again", THERE): {1: 0.001, 2: -0.001},
+        ("isolated", Place(0, "cpu:9")): {1: 3.0, 2: 3.0},
     }
     found = compare(table, "naive", 0.01)
     assert found.overall.verdict != "yes"

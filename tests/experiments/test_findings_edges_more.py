@@ -235,6 +235,7 @@ def test_a_headline_of_power_tells_the_largest_change() -> None:
     assert told(spreads=(unequal("alone", 1.5, "unsure"),)).startswith("How unequal")
     changed = (company("a", 1.3, "yes"), company("b", 0.5, "yes"), company("c", 9.0, "unsure"))
     assert told(company=changed) == "Company counts: b: −50 %, and 1 more cases change it."
+    assert told(company=(changed[1], company("d", 1.8, "yes"))).startswith("Company counts: d: +80 %")
     assert told(company=changed[:1]) == "Company counts: a: +30 %."
     assert told(company=(company("a", 1.0, "no"),)).startswith("No company")
     assert "in 1 of 2 cases" in told(company=(company("a", 1.0, "no"), company("b", 1.0, "unsure")))

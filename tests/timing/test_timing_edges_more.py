@@ -117,6 +117,11 @@ def test_a_round_begins_exactly_at_the_end_of_the_budget_and_none_after_it(race:
     assert (found.time_us, found.tolerance) == ({"a": 10.0, "b": 12.0}[found.winner], 0.01)
 
 
+def test_rounds_are_those_of_who_stayed_longest(race: Race) -> None:
+    found = race({"a": [9.0, 10.0], "fails at once": []})
+    assert (found.winner, found.rounds, found.ranking[-1].rounds) == ("a", 1, 0)
+
+
 def test_the_order_of_candidates_is_that_of_seed_0_unless_another_is_given(race: Race) -> None:
     tapes: dict[str, Sequence[float]] = {name: [9.0, 10.0, 40.0, 10.0] for name in "01234"}
     race(tapes, budget_s=0.1)
