@@ -51,7 +51,7 @@ ON_GPU = ("timing/cuda/", "joules/cuda_")
 """How modules begin that only a GPU runs; no faults are drawn from them, as `pytest -m gpu` has their tests."""
 TESTS = (
     "tests/stats", "tests/timing", "tests/joules", "tests/isolation", "tests/experiments",
-    "tests/hosts/test_choosing.py",
+    "tests/hosts/test_choosing.py", "tests/hosts/test_choosing_edges.py",
 )  # fmt: skip
 TRACE = ROOT / ".mutants"
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
