@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from assay.core.errors import BadInput
-from assay.timing.cuda.allows import Allows, choose
+from assay.timing.cuda.allows import Allows, choose, find_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 CAPTURED = Allows(waits=False, captures=True, operations=1)
 NOT_CAPTURED = Allows(waits=False, captures=False, refusal="its calls differ from each other")
@@ -51,3 +56,42 @@ def test_a_call_that_waits_cannot_be_queued() -> None:
 @pytest.mark.parametrize("wanted", ["trace", "wall"])
 def test_a_call_that_waits_can_be_traced_or_timed_by_the_host(wanted: Any) -> None:
     assert choose(WAITS, wanted)[0] == wanted
+
+
+class GatedBench:
+    """A GPU whose gate opens by itself when its time is over, and a host whose calls take so long."""
+
+    handle, stream = 0, None
+
+    def __init__(self, call_ns: Callable[[int], int]) -> None:
+        self.torch = SimpleNamespace(cuda=SimpleNamespace(stream=lambda _stream: nullcontext()))
+        self.gate = self
+        self.passed = False
+        self.gates_ns: list[int] = []
+        self._call_ns = call_ns
+
+    @contextmanager
+    def closed(self, _stream: int, most_ns: int) -> Iterator[GatedBench]:
+        self.gates_ns.append(most_ns)
+        self.passed = False
+        yield self
+
+    def call(self) -> None:
+        self.passed = self._call_ns(self.gates_ns[-1]) >= self.gates_ns[-1]
+
+    def wait(self, _limit_s: float) -> None:
+        """Everything is done at once."""
+
+
+def found_out(call_ns: Callable[[int], int]) -> tuple[bool, list[int]]:
+    bench: Any = GatedBench(call_ns)
+    return find_out(bench, bench.call, None, steady=False, limit_s=60).waits, bench.gates_ns
+
+
+def test_a_host_that_is_slow_is_not_taken_for_a_call_that_waits() -> None:
+    assert found_out(lambda _gate_ns: 1_000_000) == (False, [50_000_000])
+    assert found_out(lambda _gate_ns: 60_000_000) == (False, [50_000_000, 2_000_000_000])
+
+
+def test_a_call_that_outlasts_every_gate_waits_for_the_gpu() -> None:
+    assert found_out(lambda gate_ns: gate_ns) == (True, [50_000_000, 2_000_000_000])

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from assay.timing.instrument import Call
 
 Method = Literal["graph", "queue", "trace", "wall"]
-GATE_MOST_NS = 50_000_000
+GATE_MOST_NS = (50_000_000, 2_000_000_000)
+"""A gate opens by itself after the first; the second tells a call that waits for it from a host that is slow."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,7 @@ def find_out(bench: Bench, call: Call, setup: Call | None, *, steady: bool, limi
     ``steady`` says that every call does the same.
     """
     prepare = setup or _nothing
-    with bench.torch.cuda.stream(bench.stream), bench.gate.closed(bench.handle, GATE_MOST_NS) as gate:
-        prepare()
-        call()
-        waits = gate.passed
-    bench.wait(limit_s)
-    if waits:
+    if all(_outlasts_gate(bench, prepare, call, most_ns, limit_s) for most_ns in GATE_MOST_NS):
         return Allows(waits=True, captures=False, refusal="it waits for the GPU")
     if not steady:
         return Allows(waits=False, captures=False, refusal="its calls differ from each other")
@@ -76,6 +72,15 @@ def find_out(bench: Bench, call: Call, setup: Call | None, *, steady: bool, limi
         branches=seen[1].branches,
         copies=seen[1].copies - seen[0].copies,
     )
+
+
+def _outlasts_gate(bench: Bench, prepare: Call, call: Call, most_ns: int, limit_s: float) -> bool:
+    with bench.torch.cuda.stream(bench.stream), bench.gate.closed(bench.handle, most_ns) as gate:
+        prepare()
+        call()
+        passed = gate.passed
+    bench.wait(limit_s)
+    return passed
 
 
 def choose(allows: Allows, wanted: Method | Literal["auto"]) -> tuple[Method, str]:

@@ -36,7 +36,7 @@ SHORT_US = 50.0
 MOST_PLANS = 4
 """So often at most it is decided whether they do: the first batch may have been slow."""
 TRIMMED = 0.1
-GATE_MOST_NS = 500_000_000
+GATE_MOST_NS = 2_000_000_000
 
 
 class GateGivenUp(TrialFailed):
