@@ -1,0 +1,123 @@
+"""Do Assay's own kernels touch memory that is not theirs? Each of them once, right, under NVIDIA's memory checker.
+
+python benchmarks/memcheck.py run       on a machine with a GPU and compute-sanitizer: check, and keep what it said
+python benchmarks/memcheck.py kernels   what it runs: each kernel, at sizes that no block divides
+python benchmarks/memcheck.py verify    print the table from what was kept
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from assay.core.values import Scalar
+
+RESULTS = Path(__file__).parent / "results" / "h200" / "memcheck.json"
+COMMAND = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable, __file__, "kernels")
+SIZES: dict[str, dict[str, Scalar]] = {
+    "flash_attention": {"batch": 2, "heads": 3, "sequence": 37, "dim": 24},
+    "gemm": {"m": 37, "n": 51, "k": 29},
+    "rms_norm": {"rows": 7, "cols": 131},
+    "softmax": {"rows": 7, "cols": 131},
+}
+DTYPES = ("float32", "bfloat16", "float16")
+DILATED: dict[str, Scalar] = {"sequence": 1200, "segments": "100,300,1200", "rates": "1,2,4", "dim": 32}
+
+
+def cases() -> Iterator[tuple[str, str, dict[str, Scalar]]]:
+    """Yield a name, a workload and its parameters for each kernel and type."""
+    for name, sizes in SIZES.items():
+        for dtype in DTYPES:
+            yield f"{name}, {dtype}", f"{name}@triton", {**sizes, "dtype": dtype}
+    for backend in ("triton", "flash"):
+        for causal in (False, True):
+            dtype = "bfloat16" if backend == "flash" else "float32"
+            given = {**DILATED, "backend": backend, "causal": causal, "dtype": dtype, "passes": "total"}
+            yield f"dilated attention, {backend}{', causal' if causal else ''}", "dilated_attention@torch", given
+
+
+def run_kernels() -> None:
+    """Run every kernel, and print a line for each; ends with an error where one computes something wrong."""
+    from assay.workloads import registry
+
+    for name, workload, given in cases():
+        found = registry.find(*workload.split("@"))
+        ready = found.prepare({**found.defaults(), **given}, None, device="cuda:0", seed=0)
+        assert ready.check is not None
+        check = ready.check()
+        if not check.passed:
+            raise SystemExit(f"wrong: {name}: {check}")
+        print(f"right: {name}", flush=True)
+    run_stamps()
+
+
+def run_stamps() -> None:
+    """Run the kernels that time others: the gate, the stamps, and spins of one thread and of all multiprocessors."""
+    from assay.timing.cuda.bench import bench
+    from assay.timing.cuda.stamped import GraphClock, QueueClock
+    from assay.timing.cuda.work import Work
+
+    gpu = bench(0)
+    for name, spin in gpu.references.items():
+        for clock in (QueueClock, GraphClock):
+            for cache in ("cold", "warm"):
+                clock(gpu, Work(partial(spin, gpu.handle), cache, 3)).take()
+        print(f"right: gate, stamps and {name}", flush=True)
+
+
+def run() -> None:
+    """Run the kernels under the checker, and keep what it said."""
+    said = subprocess.run(
+        COMMAND, capture_output=True, text=True, check=False, env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    )
+    summary = re.search(r"ERROR SUMMARY: (\d+) error", said.stdout)
+    if summary is None:
+        raise SystemExit(f"compute-sanitizer came to no end:\n{said.stdout[-3000:]}{said.stderr[-3000:]}")
+    import torch
+
+    kept = {
+        "gpu": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "right": re.findall(r"^right: (.*)$", said.stdout, re.MULTILINE),
+        "errors": int(summary[1]),
+        "exit_code": said.returncode,
+        "said": [line for line in said.stdout.splitlines() if line.startswith("=========")][:200],
+    }
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def verify() -> bool:
+    """Print what was kept, and return whether nothing was wrong."""
+    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+    print(f"{kept['gpu']}, PyTorch {kept['torch']}: {len(kept['right'])} runs of kernels, all right.")
+    print(f"Errors of memory: {kept['errors']}.")
+    return kept["errors"] == 0 and kept["exit_code"] == 0 and len(kept["right"]) == len(list(cases())) + 2
+
+
+def main() -> int:
+    """Run, or verify; ends with 1 where the checker found something."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=("run", "kernels", "verify"))
+    verb = parser.parse_args().verb
+    if verb == "kernels":
+        run_kernels()
+        return 0
+    if verb == "run":
+        run()
+    return 0 if verify() else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
