@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import io
 import os
 import random
@@ -31,6 +32,9 @@ ROOM_BYTES = 48_000
 """So much of the environment of a process that forks is there to be written over."""
 MAY_DIFFER = ("OMP_", "OPENBLAS_", "MKL_")
 """What decides how many threads there are; the tests look at what is set, not at the threads."""
+
+HEEDED = ("PYTHONPATH", "PYTHONFAULTHANDLER")
+"""What is heeded without a start: the guardian's and the workers' path is what we have."""
 
 
 class ForkingPopen(subprocess.Popen[Any]):
@@ -63,8 +67,9 @@ class ForkingPopen(subprocess.Popen[Any]):
         here, there = (
             {k: v for k, v in each.items() if k.startswith(names)} for each in (os.environ, env or os.environ)
         )
-        here.pop("PYTHONPATH", None)
-        there.pop("PYTHONPATH", None)  # the guardian's is what we have
+        for name in HEEDED:
+            here.pop(name, None)
+            there.pop(name, None)
         return here == there
 
 
@@ -95,6 +100,8 @@ def become(
         _close_all_but({0, 1, 2, *keep})
         _forget_the_parent()
         show_as(args, os.environ.copy() if env is None else env)
+        if os.environ.get("PYTHONFAULTHANDLER"):
+            faulthandler.enable(2)
         code = _run([word for word in args[1:] if word != "-P"])
     except BaseException:  # noqa: BLE001 - as an interpreter does with what nobody catches
         traceback.print_exc()
@@ -148,6 +155,7 @@ def _forget_the_parent() -> None:
         handler = signal.getsignal(number)
         if callable(handler) and handler is not signal.default_int_handler:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    faulthandler.disable()
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
     sys.stdout = sys.__stdout__ = _stream(1, "strict")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace")  # type: ignore[misc]
