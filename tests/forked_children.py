@@ -174,6 +174,7 @@ def show_as(args: Sequence[str], env: Mapping[str, str]) -> bool:
     """
     os.environ.clear()  # nothing points to where the kernel looks any more
     os.environ.update(env)
+    _have_threads_as_told()
     arguments, after, environment, until = _areas()
     if not arguments or not environment:
         return False
@@ -184,6 +185,14 @@ def show_as(args: Sequence[str], env: Mapping[str, str]) -> bool:
             raise RuntimeError(f"there is room for {room} bytes, and {len(text)} are to be shown")
         ctypes.memmove(at, text.ljust(room, b"\0"), room)
     return True
+
+
+def _have_threads_as_told() -> None:
+    """Let PyTorch, where it is imported already, have as many threads as it would have found it may have."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        told = os.environ.get("OMP_NUM_THREADS", "")
+        torch.set_num_threads(int(told) if told.isdecimal() and int(told) else len(os.sched_getaffinity(0)))
 
 
 def _areas() -> tuple[int, int, int, int]:

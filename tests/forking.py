@@ -55,25 +55,34 @@ class Forking:
     def __init__(self) -> None:
         self._environment = {name: value for name, value in os.environ.items() if not _decides(name)}
         self._met = {_deciding(os.environ)}
-        self._forks: dict[frozenset[tuple[str, str]], _Forks] = {}
+        self._forks: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _Forks] = {}
         self._lock = threading.Lock()  # tests run command lines at the same time
 
-    def run(self, arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
-        """Run a command line to its end.
+    def run(
+        self,
+        arguments: list[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        imported: tuple[str, ...] = (),
+    ) -> Ended:
+        """Run a command line to its end; its process and those that it starts have also ``imported`` these modules.
 
         Raises:
             subprocess.TimeoutExpired: It took too long.
         """
         deciding = _deciding(environment)
+        key = (deciding, imported)
         with self._lock:
             new = deciding not in self._met
             self._met.add(deciding)
-            if not new and deciding not in self._forks:
-                self._forks[deciding] = _Forks({**self._environment, **dict(deciding)})
+            if not new and key not in self._forks:
+                self._forks[key] = _Forks({**self._environment, **dict(deciding)}, imported)
         if new:
             return _started(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
         request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
-        return self._forks[deciding].run(request, timeout_s)
+        return self._forks[key].run(request, timeout_s)
 
     def close(self) -> None:
         """End the processes that fork; what they forked has ended."""
@@ -84,11 +93,11 @@ class Forking:
 class _Forks:
     """One process that forks."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], imported: tuple[str, ...]) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forking", str(theirs.fileno()), "x" * ROOM_BYTES],
+                [sys.executable, "-m", "tests.forking", str(theirs.fileno()), "x" * ROOM_BYTES, *imported],
                 cwd=Path(__file__).parents[1],
                 env={**environment, ROOM: "x" * ROOM_BYTES},
                 pass_fds=(theirs.fileno(),),
@@ -143,11 +152,11 @@ def _file() -> IO[bytes]:
     return tempfile.TemporaryFile("w+b", buffering=0)
 
 
-def _serve(sock: socket.socket) -> None:
+def _serve(sock: socket.socket, imported: list[str]) -> None:
     """Fork a process for each request, until nobody asks any more."""
     import importlib
 
-    for module in MODULES:
+    for module in (*MODULES, *imported):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
     gc.freeze()  # a collector that looked through all that is imported would copy it, page by page
@@ -199,4 +208,4 @@ def _become(request: dict[str, Any], out: int, err: int) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as asked:
-        _serve(asked)
+        _serve(asked, sys.argv[3:])

@@ -187,10 +187,22 @@ def forking() -> Iterator[Forking]:
 
 
 @pytest.fixture
-def assay(workplace: Path, forking: Forking) -> Assay:
+def torch_imported() -> tuple[str, ...]:
+    """Have command lines and their workers forked from a process that has imported PyTorch too: they all take it."""
+    return ("torch",)
+
+
+@pytest.fixture
+def assay(workplace: Path, forking: Forking, request: pytest.FixtureRequest) -> Assay:
+    imported = request.getfixturevalue("torch_imported") if "torch_imported" in request.fixturenames else ()
+
     def run(*arguments: object, **environment: str) -> Ran:
         ended = forking.run(
-            [*map(str, arguments)], cwd=workplace, environment={**os.environ, **environment}, timeout_s=900
+            [*map(str, arguments)],
+            cwd=workplace,
+            environment={**os.environ, **environment},
+            timeout_s=900,
+            imported=imported,
         )
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 

@@ -17,7 +17,7 @@ from assay.store.runs import RunFolder
 if TYPE_CHECKING:
     from tests.running import Assay
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("torch_imported")]
 
 SMALL = ("--batch_size=1", "--seq_lengths", "128", "--segment-lengths=32,64,128", "--embed_dim=32", "--num_heads=4")
 SLOWER = """
