@@ -187,14 +187,19 @@ def forking() -> Iterator[Forking]:
 
 
 @pytest.fixture
-def torch_imported() -> tuple[str, ...]:
+def torch_imported() -> None:
     """Have command lines and their workers forked from a process that has imported PyTorch too: they all take it."""
-    return ("torch",)
+
+
+@pytest.fixture
+def transformers_imported() -> None:
+    """Likewise with Transformers."""
 
 
 @pytest.fixture
 def assay(workplace: Path, forking: Forking, request: pytest.FixtureRequest) -> Assay:
-    imported = request.getfixturevalue("torch_imported") if "torch_imported" in request.fixturenames else ()
+    libraries = {"torch_imported": ("torch",), "transformers_imported": ("torch", "transformers")}
+    imported = next((libraries[name] for name in libraries if name in request.fixturenames), ())
 
     def run(*arguments: object, **environment: str) -> Ran:
         ended = forking.run(

@@ -16,7 +16,8 @@ import pytest
 import assay as package
 
 if TYPE_CHECKING:
-    from tests.running import Assay, Ran
+    from tests.forking import Forking
+    from tests.running import Ran
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,6 +36,15 @@ SMALL_RINGS = (
 
 SMALL_GRID = ("--quick", "--sizes", "32,64", "--isolation", "none", "--no-monitor")
 """A few points in two processes."""
+
+
+IMPORTED = {
+    "contention run": ("torch",),
+    "energy run": ("torch", "transformers"),
+    "scaling run": ("torch",),
+    "scaling test": ("torch",),
+}
+"""What all processes of a verb's commands import, and have imported already when they are forked."""
 
 
 def commands(document: Path) -> list[str]:
@@ -112,7 +122,7 @@ def copy_examples(folder: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if fresh(d)], ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(
-    document: Path, assay: Assay, workplace: Path, request: pytest.FixtureRequest
+    document: Path, forking: Forking, workplace: Path, request: pytest.FixtureRequest
 ) -> None:
     if any("--on slurm" in command for command in fresh(document)):
         request.getfixturevalue("slurm")
@@ -120,8 +130,10 @@ def test_every_command_in_the_documents_works(
     for command in fresh(document):
         if "runs/" in command and not (workplace / "runs").exists():
             request.getfixturevalue("finished")
-        ran = assay(*shortened(command))
-        assert ran.code == 0, f"{command}: {ran.err}"
+        words = shortened(command)
+        imported = () if "--dry-run" in words else IMPORTED.get(" ".join(words[:2]), ())
+        ran = forking.run(words, cwd=workplace, environment=os.environ, timeout_s=900, imported=imported)
+        assert ran.returncode == 0, f"{command}: {ran.stderr}"
 
 
 def examples(document: Path) -> list[str]:

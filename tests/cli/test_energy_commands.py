@@ -271,6 +271,7 @@ def test_check_of_gpus_that_pytorch_cannot_use_is_3_and_writes_what_can_be_run(
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("transformers_imported")
 def test_a_model_is_measured_from_the_older_tools_configuration_to_its_reports(assay: Assay, workplace: Path) -> None:
     (workplace / "older.yaml").write_text(
         "name: mine\noutput_dir: ./benchmark_output\n"

@@ -24,6 +24,7 @@ SMALL = (
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("torch_imported")
 def test_a_prediction_measures_one_share_and_says_what_it_assumes(assay: Assay, workplace: Path) -> None:
     flags = ("--link", "5us:100GB/s", "--benchmark-runs", 8, "--min-efficiency", "99.9%", "--unsure", "fail")
     ran = assay(*SMALL, "--gpus-count", "2,3", *flags)

@@ -31,6 +31,7 @@ def evidence(rank: int, *, error: float = 1e-15, received: float = 64.0, expecte
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("torch_imported")
 def test_two_ranks_check_every_case_here(assay: Assay) -> None:
     ran = assay("scaling", "test", "--nproc", 2, "--device", "cpu")
     assert ran.code == 0, ran.err
