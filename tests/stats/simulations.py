@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import numpy as np
 
+from assay.stats import anytime
 from assay.stats.anytime import Look, decide, interval_at, looks
 from assay.stats.intervals import median_interval
 from assay.stats.paired import compare_at
@@ -64,8 +66,17 @@ def fixed_intervals(family: Family, n: int, repeats: int, seed: int) -> Outcome:
     return Outcome(Counter(held))
 
 
-def _stretch(row: Samples, look: Look) -> float | None:
-    peeking, fixed = interval_at(row, look), median_interval(row[: look.n])
+Intervals = dict[Look, tuple[float, float] | None]
+
+
+def _first_enough(row: Samples, intervals: Intervals, precision: float) -> Look | None:
+    """Return the look at which measuring stops; the intervals of the looks are known and not computed again."""
+    with mock.patch.object(anytime, "interval_at", lambda _, look, __: intervals[look]):
+        return next((look for look in intervals if decide(row, look, precision) == "enough"), None)
+
+
+def _stretch(row: Samples, look: Look, peeking: tuple[float, float] | None) -> float | None:
+    fixed = median_interval(row[: look.n])
     if peeking is None or fixed is None:
         return None
     return (peeking[1] - peeking[0]) / (fixed[1] - fixed[0])
@@ -78,10 +89,11 @@ def peeked_medians(
     rows, around = draw(family, np.random.default_rng(seed), repeats, last)
     outcome, plan = Outcome(), looks(first, last)
     for row, centre in zip(rows, around, strict=True):
-        seen = {_held(interval_at(row, look), truth(family, centre[: look.n])) for look in plan}
+        intervals = {look: interval_at(row, look) for look in plan}
+        seen = {_held(interval, truth(family, centre[: look.n])) for look, interval in intervals.items()}
         outcome.counts["missed" if "missed" in seen else "held"] += 1
-        stop = next((look for look in plan if decide(row, look, precision) == "enough"), None)
-        if stop and (stretch := _stretch(row, stop)) is not None:
+        stop = _first_enough(row, intervals, precision)
+        if stop and (stretch := _stretch(row, stop, intervals[stop])) is not None:
             outcome.stopped_at.append(stop.n)
             outcome.stretch.append(round(stretch, 3))
     return outcome
