@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import signal
@@ -56,7 +57,7 @@ pytest_plugins = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
 
@@ -64,6 +65,17 @@ HOMES = itertools.count()
 
 REAL_SERVERS = frozenset({"gpu1", "postgres", "slurm", "slurm_daemons", "ssh_daemon"})
 """Fixtures that start a program of somebody else's; tests with one of them are of the full tier."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while everything is imported, nor later in what was: all of it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
