@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,3 +20,10 @@ def need(absent: Sequence[str], what: str) -> None:
     if os.environ.get("ASSAY_CI"):
         pytest.fail(why)
     pytest.skip(why)
+
+
+def need_modules(*names: str) -> None:
+    """Collect the tests of a file only where these modules are installed, and leave their import to the tests."""
+    absent = [name for name in names if find_spec(name) is None]
+    if absent:
+        pytest.skip(f"not installed here: {', '.join(absent)}", allow_module_level=True)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assay.cli.main import main
+from tests.needing import need_modules
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.running import Assay
 
-pytest.importorskip("torch")
+need_modules("torch")
 
 SMALL = (
     "scaling", "predict", "--device", "cpu:0", "--seq-lengths", "256", "--segment-lengths", "64", "256",

@@ -12,6 +12,7 @@ import pytest
 
 from assay.core.errors import BadInput
 from assay.worker.rendezvous import Torchrun
+from tests.needing import need_modules
 from tests.running import survivors, wait_for
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-pytest.importorskip("torch")
+need_modules("torch")
 QUICK = ("--device", "cpu", "--isolation", "none", "--benchmark-runs", "5", "--restarts", "2", "--timeout", "60")
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from assay.core.plan import Role
 from assay.isolation.allot import Allotment
 from assay.worker import protocol as say
 from assay.worker.pairs import Pairs
 from assay.workloads import registry
+from tests.needing import need_modules
 
-pytest.importorskip("torch")
+need_modules("torch")
 
 
 def test_both_branches_are_compared_and_timed_on_a_cpu() -> None:

@@ -20,6 +20,7 @@ from assay.workloads.generation.params import Generation
 from assay.workloads.generation.random_weights import empty_model
 from assay.workloads.generation.roofline import size_of
 from assay.workloads.generation.steps import Stepper, as_in_steps
+from tests.needing import need_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from assay.workloads.base import Prepared
     from assay.workloads.generation.loading import Loaded
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+need_modules("transformers", "accelerate")
 
 IN, OUT = 12, 9
 MODEL = "random:llama-tiny"

@@ -21,6 +21,7 @@ from assay.workloads.generation.placement import NAMES, Plan, plan
 from assay.workloads.generation.random_weights import empty_model
 from assay.workloads.generation.room import cache_by_place, check_room
 from assay.workloads.generation.sizes import Predicted, sizes_of
+from tests.needing import need_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import StartPython
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+need_modules("transformers", "accelerate")
 
 TINY = "random:llama-tiny"
 GB = 10**9

@@ -10,6 +10,7 @@ import pytest
 from assay.core.plan import Role
 from assay.workloads import registry
 from assay.workloads.dilated_attention.problem import Problem
+from tests.needing import need_modules
 from tests.running import quickly
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-pytest.importorskip("torch")
+need_modules("torch")
 
 
 @pytest.fixture(autouse=True)
