@@ -8,12 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import assay as package
+from assay.store.runs import RunFolder
+from tests.running import made_once
 
 if TYPE_CHECKING:
     from tests.forking import Forking
@@ -119,10 +123,38 @@ def copy_examples(folder: Path) -> None:
     options.write_text(re.sub(rf"\b({names})\b", r"\1@numpy", options.read_text(encoding="utf-8")), encoding="utf-8")
 
 
+def shared() -> set[str]:
+    """Return the one command whose run is looked at in several documents: it is made once."""
+    times = Counter(command for document in DOCUMENTS for command in fresh(document))
+    several = {command for command, count in times.items() if count > 1}
+    assert len(several) <= 1, several
+    return several
+
+
+def works(command: str, forking: Forking, place: Path) -> None:
+    """Run a command, shortened, in a folder."""
+    words = shortened(command)
+    imported = () if "--dry-run" in words else IMPORTED.get(" ".join(words[:2]), ())
+    ran = forking.run(words, cwd=place, environment=os.environ, timeout_s=900, imported=imported)
+    assert ran.returncode == 0, f"{command}: {ran.stderr}"
+
+
+def copy_run(place: Path, workplace: Path) -> None:
+    """Copy a run, as if it was measured in this folder."""
+    (workplace / "runs/latest").unlink(missing_ok=True)
+    shutil.copytree(place / "runs", workplace / "runs", symlinks=True, dirs_exist_ok=True)
+    folder = RunFolder.open(workplace / "runs/latest")
+    folder.start_in(folder.plan.cwd.replace(str(place), str(workplace)))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if fresh(d)], ids=lambda path: path.name)
 def test_every_command_in_the_documents_works(
-    document: Path, forking: Forking, workplace: Path, request: pytest.FixtureRequest
+    document: Path,
+    forking: Forking,
+    workplace: Path,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     if any("--on slurm" in command for command in fresh(document)):
         request.getfixturevalue("slurm")
@@ -130,10 +162,11 @@ def test_every_command_in_the_documents_works(
     for command in fresh(document):
         if "runs/" in command and not (workplace / "runs").exists():
             request.getfixturevalue("finished")
-        words = shortened(command)
-        imported = () if "--dry-run" in words else IMPORTED.get(" ".join(words[:2]), ())
-        ran = forking.run(words, cwd=workplace, environment=os.environ, timeout_s=900, imported=imported)
-        assert ran.returncode == 0, f"{command}: {ran.stderr}"
+        if command in shared():
+            place = made_once(tmp_path_factory, "documented-run", partial(works, command, forking))
+            copy_run(place, workplace)
+        else:
+            works(command, forking, workplace)
 
 
 def examples(document: Path) -> list[str]:
