@@ -64,7 +64,7 @@ def _changes(found: Analysis, phase: Phase, share: Share, how: str) -> Iterator[
             estimate=estimate,
             verdict="yes" if share.count else "unsure",
             records=trials_of(found, phase),
-            reason=None if share.count else f"it never did in {share.n} comparisons",
+            reason=None if share.count else f"it never did in {share.n} comparison{'' if share.n == 1 else 's'}",
             facts={"about": f"mismatch {how}", "phase": phase},
         )
 

@@ -88,7 +88,7 @@ def mismatch_reason(share: Share, chance: Share) -> str:
 def headline(kernels: tuple[Kernel, ...], minimum_effect: float) -> str:
     """Return in one sentence what changed."""
     parts = [_told(kernel, minimum_effect) for kernel in kernels[:3]]
-    more = f"; and {len(kernels) - 3} more kernels" if len(kernels) > 3 else ""
+    more = f"; and {len(kernels) - 3} more kernel{'' if len(kernels) == 4 else 's'}" if len(kernels) > 3 else ""
     return f"{'; '.join(parts)}{more}."
 
 

@@ -42,7 +42,7 @@ def headline(all_looked: Sequence[Looked]) -> str:
 
 def _standing_out(looked: Looked) -> str:
     """Say how many GPUs and places stand out."""
-    told = [f"{len(own):,} {measure.high}" for measure in MEASURES if (own := looked.surely(measure))]
+    strange = {measure.high: len(own) for measure in MEASURES if (own := looked.surely(measure))}
     count = words.counted(len(looked.fleet.gpus), "GPU")
     if len(looked.fleet.gpus) == 1:
         runs = words.counted(len(set(looked.fleet.run.tolist())), "run")
@@ -51,10 +51,11 @@ def _standing_out(looked: Looked) -> str:
     kinds = [(what, sum(one == what for one, _ in places)) for what in ("rack", "host", "slot")]
     strays = [words.counted(number, what) for what, number in kinds if number]
     rest = f"; {words.listed(strays)} stray{'s' if sum(n for _, n in kinds) == 1 else ''} as a whole" if strays else ""
-    if not told:
+    if not strange:
         few = " (fewer than 4 have no peers to speak of)" if len(looked.fleet.gpus) < 4 else ""
         return f"No single one of {count} stands out against its peers{few}{rest}."
-    return f"Of {count} {words.listed(told)} stand{'s' if told[0] == '1 slow' and len(told) == 1 else ''} out{rest}."
+    told = words.listed([f"{number:,} {high}" for high, number in strange.items()])
+    return f"Of {count} {told} stand{'s' if sum(strange.values()) == 1 else ''} out{rest}."
 
 
 def _of(looked: Looked) -> Iterator[Finding]:
