@@ -129,7 +129,7 @@ def decide(bounds: Sequence[Bound | None]) -> Decision:
     while place > 0 and states[place - 1] == "clears":
         place -= 1
     low = min(failing + 1, place)
-    kind: Kind = "threshold" if place < len(states) else "disable" if failing == len(states) - 1 else "unsure"
+    kind: Kind = "threshold" if place < len(states) else "disable" if failing == len(states) - 1 >= 0 else "unsure"
     return Decision(kind, place, low, place, _stretches(states))
 
 

@@ -60,6 +60,8 @@ def student_quantile(p: float, freedom: float) -> float:
 @lru_cache(_KEPT)
 def f_quantile(p: float, above: int, below: int) -> float:
     """Return the value that a ratio of mean squares exceeds with probability 1 - p, by their degrees of freedom."""
+    if p > 0.5:  # what is left of 1 would be lost beside it
+        return 1 / f_quantile(1 - p, below, above) if p < 1 else math.inf
     a, b = above / 2, below / 2
 
     def step(x: float) -> tuple[bool, float]:
