@@ -188,6 +188,11 @@ def _try_all(wanted: list[Kept], kept: Kept, to: Path, within_s: float = math.in
         everything = sorted({test for lines in known.values() for tests in lines.values() for test in tests})
         if runner.outcome(["--collect-only", *everything]) != "survived":
             raise SystemExit("not all tests of the trace are there any more: trace again")
+        for failing in _failing(known, {mutant["module"] for mutant in wanted}, runner):
+            print(f"fails without a fault, and is left out: {failing}", flush=True)
+            for lines in known.values():
+                for tests in lines.values():
+                    tests[:] = [test for test in tests if test != failing]
         begin, before_s = time.monotonic(), kept["took_s"]
         waiting = [pool.submit(_tried, mutant, known, runners) for mutant in wanted[len(kept["mutants"]) :]]
         for future in waiting:
@@ -196,6 +201,23 @@ def _try_all(wanted: list[Kept], kept: Kept, to: Path, within_s: float = math.in
             to.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             last = kept["mutants"][-1]
             print(f"{len(kept['mutants'])}/{len(wanted)} {last['outcome']}: {key_of(last)}", flush=True)
+
+
+def _failing(known: dict[str, dict[int, list[str]]], names: set[str], runner: Runner) -> set[str]:
+    """Return the tests of some modules that fail where there is no fault; they would notice anything."""
+    failing: set[str] = set()
+    for name in sorted(names):
+        failing |= _failing_among([t for t in known.get(name, {}).get(LOADING, []) if t not in failing], runner)
+    return failing
+
+
+def _failing_among(tests: list[str], runner: Runner) -> set[str]:
+    if not tests or runner.outcome(tests) == "survived":
+        return set()
+    if len(tests) == 1:
+        return set(tests)
+    half = len(tests) // 2
+    return _failing_among(tests[:half], runner) | _failing_among(tests[half:], runner)
 
 
 def _tried(mutant: Kept, known: dict[str, dict[int, list[str]]], runners: Queue[Runner]) -> Kept:

@@ -629,10 +629,11 @@ def test_the_slower_of_two_contenders_leaves() -> None:
 
 
 def test_a_single_one_that_is_left_decides_after_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_spikes = 0.05 * float(best._allowed(raced(3), 1))  # before a race has its steps replaced
     found = Look([0.0, 5.0], 2).race(monkeypatch)
     assert (found.contenders, found.decided) == ((0,), True)
     look = Look([0.0, 5.0])
-    look.by_spikes = 0.05 * float(best._allowed(raced(3), 1))
+    look.by_spikes = by_spikes
     assert look.race(monkeypatch).contenders == (0,)
 
 
