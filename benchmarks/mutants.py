@@ -188,7 +188,7 @@ def _try_all(wanted: list[Kept], kept: Kept, to: Path, within_s: float = math.in
         everything = sorted({test for lines in known.values() for tests in lines.values() for test in tests})
         if runner.outcome(["--collect-only", *everything]) != "survived":
             raise SystemExit("not all tests of the trace are there any more: trace again")
-        for failing in _failing(known, {mutant["module"] for mutant in wanted}, runner):
+        for failing in _failing(everything, runner):
             print(f"fails without a fault, and is left out: {failing}", flush=True)
             for lines in known.values():
                 for tests in lines.values():
@@ -203,12 +203,9 @@ def _try_all(wanted: list[Kept], kept: Kept, to: Path, within_s: float = math.in
             print(f"{len(kept['mutants'])}/{len(wanted)} {last['outcome']}: {key_of(last)}", flush=True)
 
 
-def _failing(known: dict[str, dict[int, list[str]]], names: set[str], runner: Runner) -> set[str]:
-    """Return the tests of some modules that fail where there is no fault; they would notice anything."""
-    failing: set[str] = set()
-    for name in sorted(names):
-        failing |= _failing_among([t for t in known.get(name, {}).get(LOADING, []) if t not in failing], runner)
-    return failing
+def _failing(tests: list[str], runner: Runner) -> set[str]:
+    """Return the tests that fail where there is no fault, in one order or the other; they would notice anything."""
+    return _failing_among(tests, runner) | _failing_among(tests[::-1], runner)
 
 
 def _failing_among(tests: list[str], runner: Runner) -> set[str]:
