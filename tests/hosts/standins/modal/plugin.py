@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def modal_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalStandIn]:
     """A server of the test's own. The SDK is loaded by the first test that needs it, and not by the others."""
-    import modal
+    import modal.client
 
     from tests.hosts.standins.modal.server import TOKEN_ID, TOKEN_SECRET, ModalStandIn
 
@@ -26,7 +26,6 @@ def modal_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("MODAL_TOKEN_ID", TOKEN_ID)
     monkeypatch.setenv("MODAL_TOKEN_SECRET", TOKEN_SECRET)
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "modal.toml"))
-    modal.Client.set_env_client(None)
+    monkeypatch.setattr(modal.client._Client, "_client_from_env", None)  # the one of the test before
     yield server
-    modal.Client.set_env_client(None)
     server.stop()
