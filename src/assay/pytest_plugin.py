@@ -67,10 +67,10 @@ def assay_clock(request: pytest.FixtureRequest) -> AssayClock:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Send what was measured along with the report: with pytest-xdist, from a worker to the controller."""
     report = yield
-    kept = item.stash.get(_KEPT, [])
-    if kept:
-        report.assay = list(kept)  # type: ignore[attr-defined]
-        kept.clear()
+    results = item.stash.get(_KEPT, [])
+    if results:
+        report.assay = list(results)  # type: ignore[attr-defined]
+        results.clear()
     return report
 
 
@@ -107,7 +107,7 @@ class Gathered:
         """Write the file that was asked for, also when nothing was measured."""
         if self._file is None:
             return
-        results = [{name: value for name, value in kept.items() if name != "line"} for kept in self._all]
+        results = [{name: value for name, value in entry.items() if name != "line"} for entry in self._all]
         text = json.dumps({"schema": 1, "results": results}, indent=2, ensure_ascii=False)
         self._file.write_text(text + "\n", encoding="utf-8")
 
@@ -117,9 +117,9 @@ class Gathered:
             return
         terminalreporter.section("assay")
         last = None
-        for kept in self._all:
-            if kept["test"] != last:
-                last = kept["test"]
+        for entry in self._all:
+            if entry["test"] != last:
+                last = entry["test"]
                 terminalreporter.write_line(last)
-            for line in kept["line"].splitlines():
+            for line in entry["line"].splitlines():
                 terminalreporter.write_line(f"  {line}")

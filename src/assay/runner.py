@@ -117,7 +117,7 @@ class Result:
     def _staged(self) -> list[SubjectFacts]:
         """What was found out about subjects in stages; the first is what all of them need, and nothing by itself."""
         staged = [evidence for record in self.records if record.stages for evidence in record.evidence]
-        return [found for evidence in staged for found in evidence.subjects]
+        return [facts for evidence in staged for facts in evidence.subjects]
 
     @property
     def untuned(self) -> int:
@@ -141,7 +141,7 @@ def run(
     watcher = Monitoring(machine, folder.path, folder.plan.monitor_interval_s) if folder.plan.monitor else None
     with folder.held(), stop_on_signals(), Guardian(), watcher or nullcontext():
         walk = Walk(folder, launcher, progress, watcher)
-        walk.to_the_end(lambda known: experiment.step(machine, options, known))
+        walk.to_the_end(lambda records: experiment.step(machine, options, records))
     return conclude(experiment, folder)
 
 
@@ -188,14 +188,14 @@ class Walk:
 
     def to_the_end(self, step: Callable[[Records], Block | Done]) -> None:
         """Measure what the steps ask for until they are done; finished blocks are taken from the folder."""
-        known: list[Record] = []
-        seen: set[str] = set()
-        while isinstance(block := step(self.folder.of(known)), Block):
-            if block.name in seen:
+        records: list[Record] = []
+        block_names: set[str] = set()
+        while isinstance(block := step(self.folder.of(records)), Block):
+            if block.name in block_names:
                 raise RuntimeError(f"the experiment asks for block {block.name!r} again, with it measured")
-            seen.add(block.name)
+            block_names.add(block.name)
             finished = self.folder.finished(block)
-            known += finished if finished is not None else self._measure(block)
+            records += finished if finished is not None else self._measure(block)
 
     def _measure(self, block: Block) -> list[Record]:
         attempt = self.folder.decide(block)
@@ -220,10 +220,10 @@ class Walk:
             self.monitoring.begin(trial)
         outcome = self.launcher.measure(trial, attempt)
         unwatched = Seen(stages=staging.unwatched(trial, outcome.series))
-        seen = self.monitoring.end(trial, outcome) if self.monitoring is not None else unwatched
+        observed = self.monitoring.end(trial, outcome) if self.monitoring is not None else unwatched
         series = self.folder.keep_samples(trial.id, attempt, outcome.series, take=take)
         self.folder.keep_files(outcome.traces)
-        record = _record(trial, outcome, seen, self.launcher.machine)
+        record = _record(trial, outcome, observed, self.launcher.machine)
         record = record.model_copy(update={"attempt": attempt, "take": take, "series": series})
         return self.folder.keep(record)
 
@@ -231,7 +231,7 @@ class Walk:
 def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Record:
     """Return what came of a trial as a record of its first take, its samples not yet in files."""
     complaints = seen.meanwhile.complaints if seen.meanwhile is not None else ()
-    said = outcome.disturbance.complaints if outcome.disturbance is not None else ()
+    outside_interference = outcome.disturbance.complaints if outcome.disturbance is not None else ()
     return Record(
         trial=trial.id,
         block=trial.block,
@@ -258,7 +258,7 @@ def _record(trial: Trial, outcome: Outcome, seen: Seen, machine: Machine) -> Rec
         lost_gpus=seen.lost_gpus,
         settled=outcome.settled,
         stages=seen.stages,
-        disturbed=(*said, *complaints),
+        disturbed=(*outside_interference, *complaints),
         status=outcome.status,
         reason=outcome.reason,
         senseless=outcome.senseless,
@@ -289,8 +289,8 @@ def floor_notes(raw: list[RawSeries]) -> list[str]:
     """Return a warning where single calls were timed that are so short that reading the clock counts in them."""
     timed = [s for s in raw if s.quantity == "call_us" and s.calls_per_sample == 1 and s.data]
     if any(float(np.median(np.frombuffer(s.data))) < FLOOR_US for s in timed):
-        said = f"single calls shorter than {FLOOR_US:g} µs were timed, and reading the clock counts in them"
-        return [f"{said}; without --benchmark-runs they are timed in groups"]
+        warning = f"single calls shorter than {FLOOR_US:g} µs were timed, and reading the clock counts in them"
+        return [f"{warning}; without --benchmark-runs they are timed in groups"]
     return []
 
 

@@ -28,9 +28,9 @@ def as_needed(experiment: Experiment[Any], folder: RunFolder, machine: Machine) 
     if not isinstance(experiment, NeedsCheckouts) or _done(experiment, folder, machine):
         yield
         return
-    wanted = experiment.checkouts(options_of(experiment, folder))
-    with stop_on_signals(), Guardian(), checked_out(wanted) as marked:
-        set_up(wanted, marked, lambda said: click.echo(said, err=True))
+    checkouts = experiment.checkouts(options_of(experiment, folder))
+    with stop_on_signals(), Guardian(), checked_out(checkouts) as leases:
+        set_up(checkouts, leases, lambda line: click.echo(line, err=True))
         yield
 
 

@@ -56,20 +56,20 @@ def command(results: tuple[str, ...], **given: Any) -> int:
     if given["unsure"] == "fail" and not given["gate"]:
         raise BadInput("--unsure fail is of the gate, and there is none without --fail-on-regression.")
     table = aligned([read(path) for path in paths(results)], given["quantities"])
-    found = compare(table, given["minimum_effect"])
+    result = compare(table, given["minimum_effect"])
     if given["gate"]:
-        refuse_blind(found)
-    shown = page(table, found)
+        refuse_blind(result)
+    report_page = page(table, result)
     if given["report"] is not None:
-        replace_atomically(given["report"], to_markdown(shown, {}).encode())
+        replace_atomically(given["report"], to_markdown(report_page, {}).encode())
     if given["as_json"]:
-        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
-        print_page(shown, show.console(stderr=False))
+        print_page(report_page, show.console(stderr=False))
     if given["report"] is not None:
         show.console(stderr=True).print(f"Report: {show.short(given['report'])}", markup=False, soft_wrap=True)
     if given["gate"]:
-        answer(found, strict=given["unsure"] == "fail")
+        answer(result, strict=given["unsure"] == "fail")
     return 0
 
 
@@ -77,18 +77,18 @@ def paths(words: Sequence[str]) -> list[Path]:
     """Return the paths that words name: two at least, and none of them twice."""
     from assay.experiments.variance.inputs import paths_of
 
-    found, missing = paths_of(words)
+    paths, missing = paths_of(words)
     if missing:
         raise BadInput(f"{'; '.join(missing)}.")
-    if len(found) == 1 and len(words) > 1:
-        raise BadInput(f"{found[0]} is named {len(words)} times; name two results that differ, the baseline first.")
-    if len(found) < 2:
+    if len(paths) == 1 and len(words) > 1:
+        raise BadInput(f"{paths[0]} is named {len(words)} times; name two results that differ, the baseline first.")
+    if len(paths) < 2:
         raise BadInput("There is nothing to compare with: name two results at least, the baseline first.")
-    real = [path.resolve() for path in found]
-    twice = next((path for place, path in enumerate(found) if real[place] in real[:place]), None)
-    if twice is not None:
-        raise BadInput(f"{twice} is the same as {found[real.index(twice.resolve())]}, named before.")
-    return found
+    resolved = [path.resolve() for path in paths]
+    duplicate = next((path for index, path in enumerate(paths) if resolved[index] in resolved[:index]), None)
+    if duplicate is not None:
+        raise BadInput(f"{duplicate} is the same as {paths[resolved.index(duplicate.resolve())]}, named before.")
+    return paths
 
 
 def refuse_blind(found: Result) -> None:
@@ -100,22 +100,22 @@ def refuse_blind(found: Result) -> None:
     if found.can_decide:
         return
     if not found.pairs:
-        why = "; ".join(each.said for each in found.not_comparable[:3]) or found.headline.rstrip(".")
-        raise BadInput(f"The gate cannot compare anything: {why}.")
+        reason = "; ".join(item.said for item in found.not_comparable[:3]) or found.headline.rstrip(".")
+        raise BadInput(f"The gate cannot compare anything: {reason}.")
     reasons = dict.fromkeys(pair.reason for pair in found.pairs if pair.reason is not None)
-    why = "; ".join(reasons) or "of no number it can be said which is better"
+    reason = "; ".join(reasons) or "of no number it can be said which is better"
     few = any(pair.doubt in {"one process", "no interval"} for pair in found.pairs)
     more = (
         " Measure both results in several processes: --restarts 5, with a --duration that they fit in." if few else ""
     )
-    raise BadInput(f"The gate cannot decide on any number: {why}.{more}")
+    raise BadInput(f"The gate cannot decide on any number: {reason}.{more}")
 
 
 def answer(found: Result, *, strict: bool) -> None:
     """Let the gate speak."""
     if found.verdict == "no" or (found.verdict == "unsure" and strict):
-        said = "says no" if found.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
-        raise GateSaysNo(f"The gate {said}. {found.headline}")
-    said = "is passed" if found.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    skipped = f" Not compared: {'; '.join(each.said for each in found.not_comparable)}." if found.not_comparable else ""
-    click.echo(f"The gate {said}.{skipped}", err=True)
+        outcome = "says no" if found.verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
+        raise GateSaysNo(f"The gate {outcome}. {found.headline}")
+    outcome = "is passed" if found.verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
+    skipped = f" Not compared: {'; '.join(item.said for item in found.not_comparable)}." if found.not_comparable else ""
+    click.echo(f"The gate {outcome}.{skipped}", err=True)

@@ -102,18 +102,18 @@ def build(given: dict[str, Any], machine: Machine) -> MatrixOptions:
     from assay.isolation.devices import choose
     from assay.workloads import registry
 
-    asked = given["gpus"] or given["devices"]
+    named_devices = given["gpus"] or given["devices"]
     chosen = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
-    devices = chosen if asked else chosen[:1]
+    devices = chosen if named_devices else chosen[:1]
     kind = devices[0].partition(":")[0]
     params = dict(parameter(text) for text in given["params"])
     if params and not given["victims"]:
         raise BadInput("--param is of the victims that --victim names, and none is named.")
     if kind == "cpu" and given["cache"] == "cold":
         raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
-    named = [registry.subject(name, device_kind=kind, given=params) for name in given["victims"]]
+    subjects = [registry.subject(name, device_kind=kind, given=params) for name in given["victims"]]
     options = MatrixOptions(
-        victims=tuple({(s.workload, s.impl): s for s in named}.values()) or victims_of(kind),
+        victims=tuple({(s.workload, s.impl): s for s in subjects}.values()) or victims_of(kind),
         aggressors=aggressors_of(given["aggressors"], kind),
         devices=devices,
         in_turns=given["in_turns"],
@@ -147,12 +147,12 @@ def within_budget(options: MatrixOptions) -> MatrixOptions:
     if options.budget_s is None:
         return options
     trials = block_of(options, 1).trials * min(options.repeat, FEWEST_BLOCKS)
-    beside_s = sum(trial_s(trial) - options.duration_s for trial in trials)
-    each_s = (options.budget_s - beside_s) / len(trials)
-    if each_s < SHORTEST_TRIAL_S:
-        least = beside_s + len(trials) * SHORTEST_TRIAL_S
+    overhead_s = sum(trial_s(trial) - options.duration_s for trial in trials)
+    trial_duration_s = (options.budget_s - overhead_s) / len(trials)
+    if trial_duration_s < SHORTEST_TRIAL_S:
+        minimum_s = overhead_s + len(trials) * SHORTEST_TRIAL_S
         raise BadInput(
             f"--budget {options.budget_s:g} s is too little for {len(trials)} trials; with starting they need "
-            f"{least:.1f} s. Fewer --victim, --aggressor or --repeat need less."
+            f"{minimum_s:.1f} s. Fewer --victim, --aggressor or --repeat need less."
         )
-    return options.model_copy(update={"duration_s": min(options.duration_s, each_s)})
+    return options.model_copy(update={"duration_s": min(options.duration_s, trial_duration_s)})

@@ -122,20 +122,22 @@ def build(given: dict[str, Any], machine: Machine) -> ContentionOptions:
 
     devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
     kind = devices[0].partition(":")[0]
-    words, wanted = tuner_command(given), given["tuner"]
-    tuner: TunerName | None = "command" if words is not None else None if wanted == "none" else wanted or "pick"
-    chosen = subjects(given, kind, tuner)
-    tunable = tuple(tuner is not None and can_tune(tuner, subject) for subject in chosen)
-    if wanted in CHOOSES_AMONG and not any(tunable):
-        raise BadInput(f"{chosen[0].label} has no configurations to choose from; --tuner none only times it.")
+    command_line, tuner_name = tuner_command(given), given["tuner"]
+    tuner: TunerName | None = (
+        "command" if command_line is not None else None if tuner_name == "none" else tuner_name or "pick"
+    )
+    subjects_to_time = subjects(given, kind, tuner)
+    tunable = tuple(tuner is not None and can_tune(tuner, subject) for subject in subjects_to_time)
+    if tuner_name in CHOOSES_AMONG and not any(tunable):
+        raise BadInput(f"{subjects_to_time[0].label} has no configurations to choose from; --tuner none only times it.")
     options = ContentionOptions(
-        subjects=chosen,
+        subjects=subjects_to_time,
         tunable=tunable,
         devices=devices,
         workers=given["workers"] or default_workers(kind, given["aggressors"]),
         aggressors=aggressors(given["aggressors"], kind),
         tuner=tuner if any(tunable) else None,
-        tuner_command=words,
+        tuner_command=command_line,
         repeat=given["repeat"],
         cooldown_s=given["cooldown"],
         minimum_effect=given["minimum_effect"],
@@ -155,9 +157,9 @@ def subjects(given: dict[str, Any], kind: str, tuner: str | None) -> tuple[Subje
     if params and not names:
         raise BadInput("--param is of the workloads that --benchmark names, and none is named.")
     chosen = [subject(name, kind, tuner, params) for name in names or default_benchmarks(kind, tuner)]
-    for each in chosen:
-        if tuner in {"triton", "helion"} and each.impl != tuner:
-            raise BadInput(f"--tuner {tuner} tunes workloads @{tuner}; {each.label} is none.")
+    for subject_to_time in chosen:
+        if tuner in {"triton", "helion"} and subject_to_time.impl != tuner:
+            raise BadInput(f"--tuner {tuner} tunes workloads @{tuner}; {subject_to_time.label} is none.")
     return tuple({(s.workload, s.impl): s for s in chosen}.values())
 
 

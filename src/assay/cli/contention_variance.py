@@ -74,16 +74,16 @@ def command(baseline: tuple[str, ...], against: tuple[str, ...], **given: Any) -
     if not kernels:
         raise BadInput(nothing_in_common(groups))
     different = not_comparable(*([source.older for source in group.sources] for group in groups))
-    found = analyse(kernels, minimum_effect)
-    shown = page(kernels, found, groups, minimum_effect)
+    analysis = analyse(kernels, minimum_effect)
+    report_page = page(kernels, analysis, groups, minimum_effect)
     if report is not None:
-        write_report(shown, report)
+        write_report(report_page, report)
     if given["as_json"]:
-        unusable = [said for group in groups for said in group.unusable]
-        data = {**found.as_json(), "unusable": unusable, "not_comparable": list(different)}
+        unusable = [note for group in groups for note in group.unusable]
+        data = {**analysis.as_json(), "unusable": unusable, "not_comparable": list(different)}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        print_page(shown, show.console(stderr=False))
+        print_page(report_page, show.console(stderr=False))
     if report is not None:
         show.console(stderr=True).print(f"Report: {show.short(report)}/report.html", markup=False, soft_wrap=True)
     return 0
@@ -94,18 +94,21 @@ def read(baseline: tuple[str, ...], against: tuple[str, ...], phase: str) -> tup
     from assay.experiments.variance.inputs import absent, paths_of, sides
     from assay.experiments.variance.sources import Group, is_phased_run, read_group
 
-    gone = absent(baseline)
-    if gone and not against:
-        raise BadInput(f"{', '.join(gone)} {'does' if len(gone) == 1 else 'do'} not exist.")
-    meant = sides(baseline, against, is_phased=is_phased_run)
+    missing_paths = absent(baseline)
+    if missing_paths and not against:
+        raise BadInput(f"{', '.join(missing_paths)} {'does' if len(missing_paths) == 1 else 'do'} not exist.")
+    two_sides = sides(baseline, against, is_phased=is_phased_run)
     groups: list[Group] = []
-    for name, words, part in (("baseline", meant.baseline, "baseline"), ("concurrent group", meant.concurrent, phase)):
+    for name, words, part in (
+        ("baseline", two_sides.baseline, "baseline"),
+        ("concurrent group", two_sides.concurrent, phase),
+    ):
         paths, missing = paths_of(words)
         group = read_group(paths, part)
-        said = (*missing, *group.unusable)
+        unusable = (*missing, *group.unusable)
         if not group.sources:
-            raise BadInput(f"Nothing of the {name} can be used: {'; '.join(said) or 'no file is named'}.")
-        groups.append(Group(group.sources, said))
+            raise BadInput(f"Nothing of the {name} can be used: {'; '.join(unusable) or 'no file is named'}.")
+        groups.append(Group(group.sources, unusable))
     return groups[0], groups[1]
 
 

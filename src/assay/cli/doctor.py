@@ -44,13 +44,13 @@ def examine(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
     yaml = inference_yaml(chosen) if gpus else None
     findings = gather(machine, tuple(f"cuda:{gpu.index}" for gpu in chosen if not gpu.mig))
     if as_json:
-        told = {
+        data = {
             "schema": SCHEMA_VERSION,
             "machine": machine.as_json(),
             "findings": [finding.as_json() for finding in findings],
             "inference_yaml": yaml,
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(doctor_page(machine, findings, yaml), show.console(stderr=False))
     return 0
@@ -60,8 +60,8 @@ def touched(machine: Machine, gpus: tuple[str, ...], touch: Callable[[str], None
     """Return the GPUs that were asked for, each having answered."""
     from assay.isolation.devices import choose
 
-    wanted = set(choose(machine, gpus=gpus)) if gpus else set()
-    chosen = tuple(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in wanted)
+    devices = set(choose(machine, gpus=gpus)) if gpus else set()
+    chosen = tuple(gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in devices)
     for gpu in chosen:
         touch(gpu.uuid)
     return chosen

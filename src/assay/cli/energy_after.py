@@ -43,11 +43,11 @@ class After:
         if not self.reporters or not (run / JSON_FILE).is_file():
             return code
         try:
-            written = write_reports(run, self.reporters)
+            written_files = write_reports(run, self.reporters)
         except AssayError as error:
             raise EndedEarly(str(error)) from error
-        if written:
-            click.echo(f"Written: {', '.join(written)}", err=True)
+        if written_files:
+            click.echo(f"Written: {', '.join(written_files)}", err=True)
         return code
 
 

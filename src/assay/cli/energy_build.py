@@ -44,20 +44,20 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
     from assay.worker.rendezvous import Torchrun
 
     path, model = named(given["config"], given["model"])
-    flags = [*_flags(given), *([] if model is None else [model])]
+    overrides = [*_flags(given), *([] if model is None else [model])]
     on_cpu = given["device"] == "cpu" or not machine.gpus
     defaults = ON_A_CPU if path is None and on_cpu else None
-    config, notes = read_config(path, given["sets"], flags=flags, defaults=defaults)
+    config, notes = read_config(path, given["sets"], flags=overrides, defaults=defaults)
     if given["gpus"]:
-        flags.append(_gpus(config, machine, given["gpus"]))
-        config, notes = read_config(path, given["sets"], flags=flags, defaults=defaults)
+        overrides.append(_gpus(config, machine, given["gpus"]))
+        config, notes = read_config(path, given["sets"], flags=overrides, defaults=defaults)
     if given["quick"]:
-        said = {each.steps for each in parsed(given["sets"], flags)}
-        config = quickly(config, said, metered=bool(config.gpus or machine.gpus))
+        overridden = {override.steps for override in parsed(given["sets"], overrides)}
+        config = quickly(config, overridden, metered=bool(config.gpus or machine.gpus))
     _understood(config)
-    config, seen = available(config, machine, touch, allow_missing=given["allow_missing"])
-    place = Torchrun.found()
-    planned = partial(
+    config, availability_notes = available(config, machine, touch, allow_missing=given["allow_missing"])
+    torchrun = Torchrun.found()
+    make_options = partial(
         options_of,
         config,
         machine,
@@ -67,11 +67,11 @@ def build(given: Mapping[str, Any], machine: Machine) -> EnergyOptions:
         timeout_s=given["timeout"],
         retakes=given["retakes"],
         strangers=given["strangers"],
-        nodes=1 if place is None else place.nodes,
+        nodes=1 if torchrun is None else torchrun.nodes,
     )
-    options = planned(notes=(*notes, *seen))
-    unclear = () if given.get("dry_run") else sensed(options, machine)
-    return options if unclear is None else planned(notes=(*notes, *seen, *unclear))
+    options = make_options(notes=(*notes, *availability_notes))
+    sensor_notes = () if given.get("dry_run") else sensed(options, machine)
+    return options if sensor_notes is None else make_options(notes=(*notes, *availability_notes, *sensor_notes))
 
 
 def _understood(config: EnergyConfig) -> None:
@@ -94,12 +94,12 @@ def sensed(options: EnergyOptions, machine: Machine) -> tuple[str, ...] | None:
     if not options.on_gpu or not options.monitored or machine.has_fake_driver:
         return None
     new = unseen([gpu for gpu in machine.gpus if f"cuda:{gpu.index}" in options.gpus], machine.driver)
-    said = []
+    notes = []
     for gpu in new:
         click.echo(f"Looking at how the sensors of GPU {gpu.index} see; once for each GPU and driver …", err=True)
-        if (why := look_at(gpu)) is not None:
-            said.append(f"how the sensors of GPU {gpu.index} see is not known, so that intervals are wide: {why}")
-    return tuple(said) if new else None
+        if (reason := look_at(gpu)) is not None:
+            notes.append(f"how the sensors of GPU {gpu.index} see is not known, so that intervals are wide: {reason}")
+    return tuple(notes) if new else None
 
 
 def named(config: str | None, model: str | None) -> tuple[Path | None, Override | None]:
@@ -125,8 +125,8 @@ def _flags(given: Mapping[str, Any]) -> list[Override]:
     """Return what flags say, each as it was typed."""
     from assay.experiments.energy.overrides import Override
 
-    said = {flag: given[flag] for flag in FLAGS if given[flag] is not None}
-    return [Override(FLAGS[flag], value, shlex.join([f"--{flag}", str(value)])) for flag, value in said.items()]
+    flags_used = {flag: given[flag] for flag in FLAGS if given[flag] is not None}
+    return [Override(FLAGS[flag], value, shlex.join([f"--{flag}", str(value)])) for flag, value in flags_used.items()]
 
 
 def _gpus(config: EnergyConfig, machine: Machine, words: Sequence[str]) -> Override:
@@ -135,8 +135,8 @@ def _gpus(config: EnergyConfig, machine: Machine, words: Sequence[str]) -> Overr
     from assay.experiments.energy.overrides import Override
 
     named_there = config.backend.device_ids is not None and config.metrics.gpus is None
-    place = ("backend", "device_ids") if computes(config) or named_there else ("metrics", "gpus")
-    return Override(place, list(numbers(machine, words)), f"--gpus {','.join(words)}")
+    config_path = ("backend", "device_ids") if computes(config) or named_there else ("metrics", "gpus")
+    return Override(config_path, list(numbers(machine, words)), f"--gpus {','.join(words)}")
 
 
 def numbers(machine: Machine, words: Sequence[str]) -> list[int]:

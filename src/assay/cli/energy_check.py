@@ -57,36 +57,38 @@ def check(
     output: Path | None = given["output"]
     if output is not None and output.exists() and not given["yes"]:
         raise BadInput(f"{output} is there already; --yes writes over it.")
-    everyone = sorted([*(gpu.index for gpu in machine.gpus), *(gpu.index for gpu in machine.lost)])
-    wanted = numbers(machine, given["gpus"]) if given["gpus"] else everyone
-    said = ask() if machine.gpus else {}
-    found = checked(machine, wanted, touch, said)
-    usable = {each.index for each in found if each.usable}
+    all_indices = sorted([*(gpu.index for gpu in machine.gpus), *(gpu.index for gpu in machine.lost)])
+    indices = numbers(machine, given["gpus"]) if given["gpus"] else all_indices
+    torch_report = ask() if machine.gpus else {}
+    checks = checked(machine, indices, touch, torch_report)
+    usable = {check_of_gpu.index for check_of_gpu in checks if check_of_gpu.usable}
     yaml = recommended(
         [gpu for gpu in machine.gpus if gpu.index in usable],
-        metered=[each.index for each in found if each.metered],
-        without_torch=bool(machine.gpus) and said.get("torch") is None,
+        metered=[check_of_gpu.index for check_of_gpu in checks if check_of_gpu.metered],
+        without_torch=bool(machine.gpus) and torch_report.get("torch") is None,
     )
     if output is not None:
         replace_atomically(output, yaml.encode())
     line = f"assay energy run {output or NAME}"
-    code = 0 if usable and len(usable) == len(found) else MachineCannot.exit_code
+    code = 0 if usable and len(usable) == len(checks) else MachineCannot.exit_code
     if given["as_json"]:
-        told = {
+        data = {
             "schema": SCHEMA_VERSION,
-            "gpus": [each.as_json() for each in found],
-            "torch": said.get("torch"),
-            "note": only_metered(said),
-            "why_none": None if found else machine.gpu_note,
+            "gpus": [check_of_gpu.as_json() for check_of_gpu in checks],
+            "torch": torch_report.get("torch"),
+            "note": only_metered(torch_report),
+            "why_none": None if checks else machine.gpu_note,
             "yaml": yaml,
             "command": line,
             "exit_code": code,
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         before = "" if output is not None else f"assay energy check -o {NAME}\n"
-        print_page(check_page(machine, found, yaml, f"{before}{line}", only_metered(said)), show.console(stderr=False))
+        print_page(
+            check_page(machine, checks, yaml, f"{before}{line}", only_metered(torch_report)), show.console(stderr=False)
+        )
     if code:
-        why = f"Only {len(usable)} of {len(found)} GPUs can be used" if found else "No GPU can be used here"
-        click.echo(f"assay: {why}.", err=True)
+        reason = f"Only {len(usable)} of {len(checks)} GPUs can be used" if checks else "No GPU can be used here"
+        click.echo(f"assay: {reason}.", err=True)
     return code

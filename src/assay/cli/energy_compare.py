@@ -66,20 +66,20 @@ def command(runs: tuple[Path, ...], **given: Any) -> int:
             raise BadInput(f"{path}: what is written ends in {', '.join(SUFFIXES)}, or is a folder.")
     sources = read(runs or (Path("runs/latest"),))
     of: Of = given["of"] or phase_of(sources.rows)
-    found = points(sources.rows, of)
-    by: By = given["by"] or default_by(found)
+    cells = points(sources.rows, of)
+    by: By = given["by"] or default_by(cells)
     notes = (*sources.left_out, *sources.unusable)
-    shown = page(found, of, by, notes=notes)
-    data = as_data(found, of, by, shown, notes)
-    written = [file for path in given["outputs"] for file in write(shown, data, path)]
+    report_page = page(cells, of, by, notes=notes)
+    data = as_data(cells, of, by, report_page, notes)
+    files = [file for path in given["outputs"] for file in write(report_page, data, path)]
     if given["as_json"]:
-        click.echo(json.dumps({**data, "files": [str(file) for file in written]}, indent=2, ensure_ascii=False))
+        click.echo(json.dumps({**data, "files": [str(file) for file in files]}, indent=2, ensure_ascii=False))
     else:
-        print_page(without_figures(shown), show.console(stderr=False))
+        print_page(without_figures(report_page), show.console(stderr=False))
     screen = show.console(stderr=True)
-    if written:
-        screen.print(f"Written: {', '.join(show.short(file) for file in written)}", markup=False, soft_wrap=True)
-    elif shown.figures and not given["as_json"]:
+    if files:
+        screen.print(f"Written: {', '.join(show.short(file) for file in files)}", markup=False, soft_wrap=True)
+    elif report_page.figures and not given["as_json"]:
         screen.print("`-o pareto.png` draws the Pareto figure, `-o report.html` all of it.", markup=False)
     return 0
 
@@ -88,19 +88,19 @@ def as_data(points: Sequence[Point], of: Of, by: By, page: Page, notes: Sequence
     """Return a comparison as plain data."""
     from assay.experiments.energy.comparing import changes, shapes, standings
 
-    told = []
+    rows = []
     for part in shapes(points).values():
-        for point, one, each in zip(part, standings(part), standings(part, each=True), strict=True):
-            states = {"front": one and one.state, "front_each": each and each.state}
+        for point, standing, standing_per_rate in zip(part, standings(part), standings(part, each=True), strict=True):
+            states = {"front": standing and standing.state, "front_each": standing_per_rate and standing_per_rate.state}
             speeds = {"each_rate": point.each_rate and dataclasses.asdict(point.each_rate)}
-            told.append({**dataclasses.asdict(point), **speeds, **states})
+            rows.append({**dataclasses.asdict(point), **speeds, **states})
     return {
         "schema": SCHEMA_VERSION,
         "headline": page.lead,
         "of": of,
         "by": by,
         "origin": page.origin,
-        "points": told,
+        "points": rows,
         "changes": [dataclasses.asdict(change) for change in changes(points, by)],
         "notes": list(notes),
     }

@@ -25,14 +25,14 @@ def shown(options: EnergyOptions, machine: Machine, *, as_json: bool) -> int:
     from assay.cli import dry_run
     from assay.experiments.energy import EXPERIMENT
 
-    told = foreseen(options, machine)
-    missing = left_out(options, told)
-    beside: dict[str, JsonValue] = {"foreseen": told or None, "left_out": dict.fromkeys(missing.cells, missing.why)}
-    dry_run.show(EXPERIMENT, options, machine, as_json=as_json, beside=beside)
+    fit = foreseen(options, machine)
+    missing = left_out(options, fit)
+    extra: dict[str, JsonValue] = {"foreseen": fit or None, "left_out": dict.fromkeys(missing.cells, missing.why)}
+    dry_run.show(EXPERIMENT, options, machine, as_json=as_json, beside=extra)
     if not as_json:
-        for line in (*in_words(told), *missing.in_words()):
+        for line in (*in_words(fit), *missing.in_words()):
             click.echo(line)
-    return int(told.get("exit_code", 0)) or (MachineCannot.exit_code if missing.everything else 0)
+    return int(fit.get("exit_code", 0)) or (MachineCannot.exit_code if missing.everything else 0)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def foreseen(options: EnergyOptions, machine: Machine) -> dict[str, Any]:
     largest = max(cells_of(options.config), key=lambda cell: cell.batch * (cell.input_tokens + cell.output_tokens))
     uuids = {f"cuda:{gpu.index}": gpu.uuid for gpu in machine.gpus}
     gpus = [uuids[device] for device in options.gpus if device in uuids] if options.on_gpu else []
-    told = ask(generation(options, largest, "whole").as_params(), options.devices[0], gpus)
-    return {**told, "cell": largest.name}
+    fit = ask(generation(options, largest, "whole").as_params(), options.devices[0], gpus)
+    return {**fit, "cell": largest.name}
 
 
 def in_words(told: Mapping[str, Any]) -> list[str]:
@@ -89,7 +89,7 @@ def in_words(told: Mapping[str, Any]) -> list[str]:
     what = f"{_many(sizes['parameters'])} parameters in {sizes['dtype']}"
     takes = f"{_gib(sizes['weights_bytes'])} of weights, about {_gib(told['needs_bytes'])} for {told['cell']}"
     lines = [f"{sizes['model']}: {what}, {takes}"]
-    lines += [f"  {place}: {_gib(size)} of weights" for place, size in (told["weights_bytes"] or {}).items()]
+    lines += [f"  {device}: {_gib(size)} of weights" for device, size in (told["weights_bytes"] or {}).items()]
     return [*lines, *(f"  note: {note}" for note in told["notes"])]
 
 

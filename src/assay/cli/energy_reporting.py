@@ -32,10 +32,10 @@ def check_writable(reporters: Sequence[Reporter]) -> None:
         BadInput: Two reporters name one file, or a table there is not one that rows can be added to.
         MachineCannot: A file or its folder cannot be written.
     """
-    seen: dict[Path, Reporter] = {}
+    by_path: dict[Path, Reporter] = {}
     for reporter in reporters:
         path = Path(reporter.output_file)
-        other = seen.setdefault(path.absolute(), reporter)
+        other = by_path.setdefault(path.absolute(), reporter)
         if other is not reporter:
             raise BadInput(f"Two reporters, {other.type} and {reporter.type}, would write the same file {path}.")
         _check(path, reporter)
@@ -77,10 +77,10 @@ def result_of(folder: Path) -> EnergyResult:
         raise BadInput(f"{folder} holds no {JSON_FILE}: there is no result yet to report.")
     verify_file(file)
     try:
-        found = EnergyResult.model_validate(read_json(file))
+        result = EnergyResult.model_validate(read_json(file))
     except ValidationError as error:
         raise BadInput(f"{file} is not what this version of Assay writes: {first_problem(error)}.") from None
-    return found if found.run else found.model_copy(update={"run": folder.resolve().name})
+    return result if result.run else result.model_copy(update={"run": folder.resolve().name})
 
 
 def write_reports(folder: Path, reporters: Sequence[Reporter]) -> list[str]:
@@ -91,20 +91,20 @@ def write_reports(folder: Path, reporters: Sequence[Reporter]) -> list[str]:
         BadInput: One holds something else that nothing can be added to; all the others were written.
     """
     result = result_of(folder)
-    done: list[str] = []
+    paths: list[str] = []
     failed: list[AssayError] = []
     for reporter in reporters:
         try:
-            done += _write(folder, result, reporter)
+            paths += _write(folder, result, reporter)
         except AssayError as error:
             failed.append(error)
     if failed:
-        told = " ".join(str(error) for error in failed)
-        others = f"; written: {', '.join(done)}" if done else ""
+        messages = " ".join(str(error) for error in failed)
+        others = f"; written: {', '.join(paths)}" if paths else ""
         raise type(max(failed, key=lambda error: error.exit_code))(
-            f"{told} What was measured is kept in {folder}{others}."
+            f"{messages} What was measured is kept in {folder}{others}."
         )
-    return done
+    return paths
 
 
 def _write(folder: Path, result: EnergyResult, reporter: Reporter) -> list[str]:
@@ -157,6 +157,6 @@ def _markdown(folder: Path, path: Path) -> list[str]:
         with friendly_os_errors(figures):
             figures.mkdir(exist_ok=True)
             replace_atomically(figures / name, (folder / "figures" / name).read_bytes())
-    text = _FIGURE.sub(lambda found: f"]({quote(figures.name)}/{found[1]})", text)
+    text = _FIGURE.sub(lambda match: f"]({quote(figures.name)}/{match[1]})", text)
     replace_atomically(path, text.encode())
     return [str(path)]

@@ -112,10 +112,10 @@ def measured(options: EnergyOptions, machine: Machine, given: dict[str, Any], af
     from assay.cli import measure
     from assay.experiments.energy import EXPERIMENT
 
-    told = {
+    run_flags = {
         **given,
         "output_dir": folder_of(options, given),
         "monitor": options.monitored,
         "monitor_interval": None,
     }
-    return measure.as_told(EXPERIMENT, options, machine, options.seed, told, afterwards=after)
+    return measure.as_told(EXPERIMENT, options, machine, options.seed, run_flags, afterwards=after)

@@ -69,7 +69,7 @@ def subjects(verb: str, given: Mapping[str, Any]) -> tuple[str, ...]:
     if verb == "threshold run":
         from assay.experiments.threshold.spec import DEFAULT, load
 
-        wanted = load(given["thresholds"] or DEFAULT)
-        return tuple(name for each in wanted for name in (each.reference, each.fast))
+        thresholds = load(given["thresholds"] or DEFAULT)
+        return tuple(name for threshold in thresholds for name in (threshold.reference, threshold.fast))
     named = (given.get(name) or () for name in ("workloads", "benchmarks", "workload"))
     return tuple(str(word) for words in named for word in ((words,) if isinstance(words, str) else words))

@@ -33,18 +33,14 @@ def shown(whole: FanOut, folder: Path, *, verb: str, as_json: bool) -> None:
     from assay.reports.markdown import to_markdown
     from assay.reports.terminal import print_page
 
-    result, beside, why_not = compared(whole, folder)
+    result, comparison_page, reason = compared(whole, folder)
     page = Page(
         title=f"assay {verb} on {', '.join(leg.asked for leg in whole.legs)}",
         lead=_lead(whole),
         sections=(
             Section(title="Machines", elements=(_machines(whole),)),
-            *(() if beside is None else beside.sections),
-            *(
-                ()
-                if why_not is None
-                else (Section(title="What to know", elements=(Text(text=why_not, tone="unsure"),)),)
-            ),
+            *(() if comparison_page is None else comparison_page.sections),
+            *(() if reason is None else (Section(title="What to know", elements=(Text(text=reason, tone="unsure"),)),)),
         ),
         origin="real" if result is None else result.origin,
     )
@@ -73,18 +69,18 @@ def compared(whole: FanOut, folder: Path) -> tuple[Result | None, Page | None, s
         return None, None, "There is nothing to compare: of the kinds of GPU, fewer than two were measured."
     try:
         table = aligned([replace(read(path), path=leg.asked) for leg, path in with_runs])
-        found = compare(table, MINIMUM_EFFECT)
+        result = compare(table, MINIMUM_EFFECT)
     except BadInput as error:
         return None, None, str(error)
-    return found, page(table, found), None
+    return result, page(table, result), None
 
 
 def _lead(whole: FanOut) -> str:
     counts = {state: sum(leg.state == state for leg in whole.legs) for state in ("done", "failed", "refused")}
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    counts_text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     spent = [leg.usd_per_hour * leg.took_s / 3600 for leg in whole.legs if leg.usd_per_hour and leg.took_s]
     money = f"; about {usd(sum(spent))} at the quoted prices" if spent else ""
-    return f"{len(whole.legs)} kinds of GPU: {told}{money}."
+    return f"{len(whole.legs)} kinds of GPU: {counts_text}{money}."
 
 
 def _machines(whole: FanOut) -> Table:

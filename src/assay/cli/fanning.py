@@ -90,7 +90,7 @@ def fan_out(ctx: click.Context, given: Mapping[str, Any], found: Wanted) -> int:
             stopped = wait(running)
         finally:
             end(running)
-        ended = {each.leg.asked: after(each, folder) for each in running}
+        ended = {child.leg.asked: after(child, folder) for child in running}
         whole = whole.model_copy(update={"legs": tuple(ended.get(leg.asked, leg) for leg in legs)})
         whole.write(folder)
         fanned.shown(whole, folder, verb=found.verb, as_json=bool(given.get("as_json")))
@@ -113,14 +113,14 @@ def refuse_one_run_only(given: Mapping[str, Any]) -> None:
 
 def leg_of(kind: Kind) -> Leg:
     """Return what is known of a kind of GPU before anything is rented."""
-    asked = label(kind)
+    gpu_label = label(kind)
     best = kind.choice.best
     if best is None:
         if kind.refused is not None:
-            return Leg(asked=asked, state="refused", reason=kind.refused)
+            return Leg(asked=gpu_label, state="refused", reason=kind.refused)
         why = f"none can be rented from here: {kind.why_none}"
-        return Leg(asked=asked, state="failed", reason=why, exit_code=MachineCannot.exit_code)
-    return Leg(asked=asked, folder=asked.replace(":", "x")).model_copy(update=as_taken(best))
+        return Leg(asked=gpu_label, state="failed", reason=why, exit_code=MachineCannot.exit_code)
+    return Leg(asked=gpu_label, folder=gpu_label.replace(":", "x")).model_copy(update=as_taken(best))
 
 
 def as_taken(candidate: Candidate) -> dict[str, str | float | None]:
@@ -145,41 +145,43 @@ def label(kind: Kind) -> str:
 
 def command(words: Sequence[str], kind: Kind, on: str, folder: Path) -> list[str]:
     """Return the command line of one machine's process."""
-    asked = label(kind)
-    mine = ["--on", on, "--gpu-type", asked, "--output-dir", str(folder / asked.replace(":", "x"))]
-    purse = kind.choice.need.max_cost_usd
-    if purse is not None:
-        mine += ["--max-cost", f"{math.floor(purse * 1e6) / 1e6:f}"]
+    gpu_label = label(kind)
+    own_words = ["--on", on, "--gpu-type", gpu_label, "--output-dir", str(folder / gpu_label.replace(":", "x"))]
+    max_cost_usd = kind.choice.need.max_cost_usd
+    if max_cost_usd is not None:
+        own_words += ["--max-cost", f"{math.floor(max_cost_usd * 1e6) / 1e6:f}"]
     cut = words.index("--") if "--" in words else len(words)
-    return [*words[:cut], *mine, *words[cut:]]
+    return [*words[:cut], *own_words, *words[cut:]]
 
 
 def start(leg: Leg, words: Sequence[str], folder: Path) -> Running:
     """Start a machine's process; what it says is shown with the kind of GPU before it, and kept."""
-    place = folder / (leg.folder or leg.asked)
-    place.mkdir()
+    child_folder = folder / (leg.folder or leg.asked)
+    child_folder.mkdir()
     since_s = time.monotonic()
-    with (place / "leg.out").open("wb") as out:
+    with (child_folder / "leg.out").open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "assay.cli.leg", str(os.getpid()), *words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.PIPE,
-            env={**os.environ, FOLDER_VARIABLE: str(place)},
+            env={**os.environ, FOLDER_VARIABLE: str(child_folder)},
             start_new_session=True,
         )
-    heard = Heard()
+    output = Heard()
     assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-    reader = threading.Thread(target=_read, args=(process.stderr, place / "leg.err", leg.asked, heard), daemon=True)
+    reader = threading.Thread(
+        target=_read, args=(process.stderr, child_folder / "leg.err", leg.asked, output), daemon=True
+    )
     reader.start()
-    return Running(leg, process, since_s, reader, heard)
+    return Running(leg, process, since_s, reader, output)
 
 
 def _read(stream: IO[bytes], path: Path, name: str, heard: Heard) -> None:
     """Show each line of a machine's process, and keep all of them."""
-    with stream, path.open("wb") as kept:
+    with stream, path.open("wb") as log:
         for line in stream:
-            kept.write(line)
+            log.write(line)
             text = line.decode(errors="replace").rstrip()
             if text.startswith(SAYS):
                 heard.said = text.removeprefix(SAYS).rstrip(".")
@@ -192,9 +194,9 @@ def _read(stream: IO[bytes], path: Path, name: str, heard: Heard) -> None:
 def wait(running: Sequence[Running]) -> StopRequested | None:
     """Wait until every machine's process has ended; return the signal that ended the waiting, if one did."""
     try:
-        for each in running:
-            each.process.wait()
-            each.reader.join()
+        for child in running:
+            child.process.wait()
+            child.reader.join()
     except StopRequested as stopped:
         acknowledge()
         return stopped
@@ -203,12 +205,12 @@ def wait(running: Sequence[Running]) -> StopRequested | None:
 
 def end(running: Sequence[Running]) -> None:
     """Ask what still runs to stop, and wait until it has given its machine back."""
-    left = [each for each in running if each.process.poll() is None]
-    for each in left:
-        each.process.send_signal(signal.SIGTERM)
-    for each in running:
-        each.process.wait()
-        each.reader.join()
+    left = [child for child in running if child.process.poll() is None]
+    for child in left:
+        child.process.send_signal(signal.SIGTERM)
+    for child in running:
+        child.process.wait()
+        child.reader.join()
 
 
 def after(each: Running, folder: Path) -> Leg:
@@ -216,18 +218,18 @@ def after(each: Running, folder: Path) -> Leg:
     from assay.store.runs import run_paths
 
     code = each.process.returncode
-    place = folder / (each.leg.folder or each.leg.asked)
-    runs, taken = run_paths(place), noted(place)
+    child_folder = folder / (each.leg.folder or each.leg.asked)
+    runs, offer = run_paths(child_folder), noted(child_folder)
     if code < 0 or (code == 0 and not runs):
         code = EXIT_STOPPED if code < 0 else EXIT_DEFECT
     failed = code not in {0, 1} or not runs
-    why = each.heard.said or f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
-    leg = each.leg if taken is None else each.leg.model_copy(update=as_taken(taken))
+    reason = each.heard.said or f"it ended with exit code {code}; {each.leg.folder}/leg.err has what it said"
+    leg = each.leg if offer is None else each.leg.model_copy(update=as_taken(offer))
     return leg.model_copy(
         update={
             "state": "failed" if failed else "done",
             "exit_code": code,
-            "reason": why if failed else None,
+            "reason": reason if failed else None,
             "run": str(runs[-1].relative_to(folder)) if runs else None,
             "took_s": None if each.heard.ended_s is None else round(each.heard.ended_s - each.since_s, 1),
         }

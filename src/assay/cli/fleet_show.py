@@ -34,8 +34,8 @@ def show(folder: FleetFolder, *, as_json: bool) -> int:
 
     code = folder.exit_code
     if as_json:
-        told = {**folder.fleet.as_json(), "folder": str(folder.path), "exit_code": code}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        data = {**folder.fleet.as_json(), "folder": str(folder.path), "exit_code": code}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return code
     print_page(page(folder.fleet, begun=folder.begun()), usual.console(stderr=False))
     where = usual.short(folder.path)
@@ -47,13 +47,13 @@ def show(folder: FleetFolder, *, as_json: bool) -> int:
 
 def page(fleet: Fleet, begun: list[str]) -> Page:
     """Return what there is to see of a fleet."""
-    lacking = book.missing(fleet)
+    unfinished = book.missing(fleet)
     elements: list[Table | Text] = [_counts(fleet, begun)]
-    if lacking:
-        elements.append(_missing(lacking))
+    if unfinished:
+        elements.append(_missing(unfinished))
     elements += [
         Text(
-            text=f"{card.uuid} ({card.model}) was found on {' and '.join(seen.node for seen in card.seen)}: "
+            text=f"{card.uuid} ({card.model}) was found on {' and '.join(sighting.node for sighting in card.seen)}: "
             "it was moved, or these are one machine.",
             tone="unsure",
         )
@@ -62,7 +62,7 @@ def page(fleet: Fleet, begun: list[str]) -> Page:
     return Page(
         title="Fleet",
         lead=book.headline(fleet),
-        lead_tone="unsure" if lacking else "good",
+        lead_tone="unsure" if unfinished else "good",
         sections=(Section(title="Nodes", elements=tuple(elements)),),
         origin="fake" if any(card.origin == "fake" for card in fleet.gpus) else "real",
     )
@@ -76,7 +76,7 @@ def _counts(fleet: Fleet, begun: list[str]) -> Table:
         "missing": [post.node for post in fleet.posts if post.state != "done" and post.node not in begun],
     }
     rows = [
-        (name, len(nodes), sum(any(seen.node in nodes for seen in card.seen) for card in fleet.gpus))
+        (name, len(nodes), sum(any(sighting.node in nodes for sighting in card.seen) for card in fleet.gpus))
         for name, nodes in groups.items()
         if nodes
     ]

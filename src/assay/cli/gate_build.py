@@ -22,8 +22,8 @@ def refuse_torchrun() -> None:
     """Say so where torchrun started several of us: a gate has one process in its turn."""
     from assay.worker.rendezvous import Torchrun
 
-    place = Torchrun.found()
-    if place is not None and place.world_size > 1:
+    torchrun = Torchrun.found()
+    if torchrun is not None and torchrun.world_size > 1:
         raise BadInput("A gate starts its own processes, one in its turn; start it without torchrun.")
 
 
@@ -39,9 +39,9 @@ def build(given: Mapping[str, Any], behind: tuple[str, ...], machine: Machine) -
 
     groups = given["cpu_groups"] or (None if given["devices"] and given["devices"] != ("cpu",) else 1)
     device = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=groups)[0]
-    asked = given["gpus"] or [name for name in given["devices"] if ":" in name]
-    if len(asked) > 1:
-        raise BadInput(f"A gate is passed on one device, and {len(asked)} are named; run them one by one.")
+    named_devices = given["gpus"] or [name for name in given["devices"] if ":" in name]
+    if len(named_devices) > 1:
+        raise BadInput(f"A gate is passed on one device, and {len(named_devices)} are named; run them one by one.")
     if kind_of(device) == "cpu" and given["cache"] == "cold":
         raise BadInput("--cache cold is for GPUs; a CPU's caches are as the calls leave them.")
     quick = given["quick"]
@@ -152,10 +152,10 @@ def as_seen_from_a_checkout(spec: str, repository: Path) -> str:
     Raises:
         BadInput: It is a file elsewhere, which cannot be read.
     """
-    place, _, function = spec.rpartition(":")
-    if not place.endswith(".py"):
+    module_path, _, function = spec.rpartition(":")
+    if not module_path.endswith(".py"):
         return spec
-    path = Path(place).absolute()
+    path = Path(module_path).absolute()
     real = path.parent.resolve() / path.name
     if real.is_relative_to(repository):
         return f"{os.path.relpath(real, Path.cwd().resolve())}:{function}"
@@ -172,11 +172,11 @@ def measured(options: GateOptions, machine: Machine, given: Mapping[str, Any]) -
     from assay.experiments.gate import EXPERIMENT
     from assay.launch.checkouts import checked_out, set_up
 
-    with stop_on_signals(), Guardian(), checked_out(options.checkouts) as marked:
+    with stop_on_signals(), Guardian(), checked_out(options.checkouts) as leases:
         gate_check.code(options)
         if given["dry_run"]:
             return dry_run.show(EXPERIMENT, options, machine, as_json=given["as_json"])
-        ready = set_up(options.checkouts, marked, lambda said: click.echo(said, err=True))
+        ready = set_up(options.checkouts, leases, lambda line: click.echo(line, err=True))
         options = options.model_copy(update={"checkouts": ready})
         gate_check.command(options)
         return measure.as_told(EXPERIMENT, options, machine, options.seed, given)

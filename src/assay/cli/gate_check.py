@@ -42,8 +42,8 @@ def command(options: GateOptions) -> None:
     for revision in options.checkouts.revisions:
         source = options.checkouts.source(revision)
         path = surroundings(source, os.environ).get("PATH")
-        found = workplace(source) / word if os.sep in word else shutil.which(word, path=path)
-        if found is None or not os.access(found, os.X_OK):
+        executable = workplace(source) / word if os.sep in word else shutil.which(word, path=path)
+        if executable is None or not os.access(executable, os.X_OK):
             raise BadInput(f"There is no command {word!r} in the {revision.words}.")
 
 
@@ -57,27 +57,27 @@ def _refuse_assay(source: Source) -> None:
 
 
 def _function(options: GateOptions, revision: Revision, source: Source) -> None:
-    place, _, name = options.subject.workload.rpartition(":")
-    file = workplace(source) / place if place.endswith(".py") else _file_of(place, source)
+    module_path, _, name = options.subject.workload.rpartition(":")
+    file = workplace(source) / module_path if module_path.endswith(".py") else _file_of(module_path, source)
     if file is None or not file.is_file():
         if options.checkouts.setup is None:
-            raise BadInput(f"There is no {place} in the {revision.words}{_hint(options, place)}.")
+            raise BadInput(f"There is no {module_path} in the {revision.words}{_hint(options, module_path)}.")
         return
     try:
         FunctionWorkload(f"{file}:{name}").make_sure(options.subject.params)
     except BadInput as error:
-        told = str(error).replace(f"{source.checkout}{os.sep}", "")
-        raise BadInput(f"In the {revision.words}: {told}") from None
+        message = str(error).replace(f"{source.checkout}{os.sep}", "")
+        raise BadInput(f"In the {revision.words}: {message}") from None
 
 
 def _file_of(module: str, source: Source) -> Path | None:
     """Return the file that a module of the checkout is in; null where it has none."""
-    given = [Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    python_path = [Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     roots = [workplace(source), *map(Path, import_roots(source))]
-    roots += [m for entry in given if (m := moved(entry, source)).is_relative_to(source.checkout)]
+    roots += [m for entry in python_path if (m := moved(entry, source)).is_relative_to(source.checkout)]
     inside = module.replace(".", os.sep)
-    tried = (root / name for root in roots for name in (f"{inside}.py", f"{inside}{os.sep}__init__.py"))
-    return next((path for path in tried if path.is_file()), None)
+    candidates = (root / name for root in roots for name in (f"{inside}.py", f"{inside}{os.sep}__init__.py"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _hint(options: GateOptions, place: str) -> str:

@@ -24,7 +24,7 @@ def checkouts(given: Mapping[str, Any]) -> tuple[Checkouts, tuple[str, ...]]:
         raise BadInput("--python is the interpreter that --setup makes in each checkout; there is no --setup.")
     repository, folder = here()
     token = new_id()[:8]
-    found = {
+    revisions = {
         name: Revision(
             name=name,
             ref=given[name],
@@ -34,7 +34,7 @@ def checkouts(given: Mapping[str, Any]) -> tuple[Checkouts, tuple[str, ...]]:
         )
         for name in ("base", "head")
     }
-    base, head = found["base"], found["head"]
+    base, head = revisions["base"], revisions["head"]
     planned = Checkouts(
         repository=str(repository), folder=folder, revisions=(base, head), setup=given["setup"], python=given["python"]
     )
@@ -74,14 +74,14 @@ def _why_not(repository: Path, ref: str) -> str:
 def notes(repository: Path, planned: Checkouts) -> list[str]:
     """Return what whoever reads the result should know of the revisions."""
     base, head = planned.revisions
-    said = []
+    messages = []
     if base.commit == head.commit:
-        said.append("base and head are the same commit, so that this shows what the machine itself does (A/A)")
+        messages.append("base and head are the same commit, so that this shows what the machine itself does (A/A)")
     if is_dirty(repository) and commit_of(repository, "HEAD") in {base.commit, head.commit}:
-        said.append("the working tree has changes that are not committed, and they are not measured")
+        messages.append("the working tree has changes that are not committed, and they are not measured")
     if "submodule" not in (planned.setup or "") and any(_has_submodules(repository, r) for r in (base, head)):
-        said.append("submodules are not checked out; --setup 'git submodule update --init' does it")
-    return said
+        messages.append("submodules are not checked out; --setup 'git submodule update --init' does it")
+    return messages
 
 
 def is_dirty(repository: Path) -> bool:

@@ -41,12 +41,12 @@ def command(**given: Any) -> int:
     commit, base = checked_commit(given["commit"]), checked_base(given["base"])
     jobs = gather(given["results"], wanted(given), _expected(given["gpu_types"]))
     if given["dry_run"]:
-        told = [(job, *_from_here(job, given)) for job in jobs]
-        click.echo(comment(told, commit=commit, run_url=None), nl=False)
+        sections = [(job, *_from_here(job, given)) for job in jobs]
+        click.echo(comment(sections, commit=commit, run_url=None), nl=False)
         return 0
     with account.api(os.environ, given["repository"]) as api:
-        told = [(job, *_from_there(api, job, base, given)) for job in jobs]
-        url = remarks.say(api, given["number"], comment(told, commit=commit, run_url=account.run_url(os.environ)))
+        sections = [(job, *_from_there(api, job, base, given)) for job in jobs]
+        url = remarks.say(api, given["number"], comment(sections, commit=commit, run_url=account.run_url(os.environ)))
     click.echo(f"Told in {url}")
     return 0
 
@@ -74,8 +74,8 @@ def _from_here(job: Job, given: Mapping[str, Any]) -> tuple[Proposal | None, str
 
     if job.measured is None:
         return None, ""
-    found = proposal(job.measured, given["config"], read_text(Path(given["config"])))
-    return found, found.why_not or "These values are not proposed anywhere yet."
+    proposed = proposal(job.measured, given["config"], read_text(Path(given["config"])))
+    return proposed, proposed.why_not or "These values are not proposed anywhere yet."
 
 
 def _from_there(api: Api, job: Job, base: str | None, given: Mapping[str, Any]) -> tuple[Proposal | None, str]:
@@ -90,10 +90,10 @@ def _from_there(api: Api, job: Job, base: str | None, given: Mapping[str, Any]) 
         return None, "No pull request is opened for a branch of another repository; these are the answers."
     try:
         file = files.read(api, base, checked_path(given["config"]))
-        found = proposal(job.measured, file.path, file.text)
+        proposed = proposal(job.measured, file.path, file.text)
     except BadInput as error:
         return None, f"Nothing is proposed: {code(str(error), 300)}"
-    if found.why_not:
-        return found, found.why_not
+    if proposed.why_not:
+        return proposed, proposed.why_not
     before = publish.existing(api, branch_of(job.measured.device, file.path, base), base)
-    return found, f"Proposed in #{before['number']}." if before else "These values are not proposed anywhere yet."
+    return proposed, f"Proposed in #{before['number']}." if before else "These values are not proposed anywhere yet."

@@ -52,8 +52,8 @@ def command(**given: Any) -> int:
 
 
 def _whys(jobs: Sequence[Job]) -> str:
-    told = [f"{job.title}: {job.why}" for job in jobs]
-    return f" ({'; '.join(told)})" if told else ""
+    reasons = [f"{job.title}: {job.why}" for job in jobs]
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def _code(jobs: Sequence[Job], found: Sequence[Proposal]) -> int:
@@ -61,7 +61,11 @@ def _code(jobs: Sequence[Job], found: Sequence[Proposal]) -> int:
     for job in jobs:
         if job.measured is None:
             click.echo(f"{job.title}: {job.why}.", err=True)
-    if any(each.answer.judged.measured and each.answer.parity != "passed" for one in found for each in one.changes):
+    if any(
+        change.answer.judged.measured and change.answer.parity != "passed"
+        for proposal in found
+        for change in proposal.changes
+    ):
         return 1
     return BadInput.exit_code if any("fail their check" in (job.why or "") for job in jobs) else 0
 
@@ -74,13 +78,13 @@ def _shown(job: Job, given: Mapping[str, Any]) -> Proposal:
     from assay.github.proposal import proposal
 
     assert job.measured is not None  # noqa: S101 - only such are handed in
-    found = proposal(job.measured, given["config"], read_text(Path(given["config"])))
-    if found.why_not:
-        click.echo(f"{job.title}: no pull request. {found.why_not}", err=True)
-        return found
+    proposed = proposal(job.measured, given["config"], read_text(Path(given["config"])))
+    if proposed.why_not:
+        click.echo(f"{job.title}: no pull request. {proposed.why_not}", err=True)
+        return proposed
     url = account.run_url(os.environ) if os.environ.get("GITHUB_REPOSITORY") else None
-    click.echo(f"# {title(found)}\n\n{body(found, job.spent, commit=given['commit'], run_url=url)}")
-    return found
+    click.echo(f"# {title(proposed)}\n\n{body(proposed, job.spent, commit=given['commit'], run_url=url)}")
+    return proposed
 
 
 def _proposed(api: Api, job: Job, base: str, given: Mapping[str, Any]) -> Proposal:
@@ -91,15 +95,15 @@ def _proposed(api: Api, job: Job, base: str, given: Mapping[str, Any]) -> Propos
 
     assert job.measured is not None  # noqa: S101 - only such are handed in
     file = files.read(api, base, given["config"])
-    found = proposal(job.measured, file.path, file.text)
+    proposed = proposal(job.measured, file.path, file.text)
     branch = branch_of(job.measured.device, file.path, base)
-    if found.why_not:
+    if proposed.why_not:
         before = publish.existing(api, branch, base)
         still = f" Pull request {before['number']} of an earlier run is still open." if before else ""
-        click.echo(f"{job.title}: no pull request. {found.why_not}{still}")
-        return found
-    text = body(found, job.spent, commit=given["commit"], run_url=account.run_url(os.environ))
-    made = publish.publish(api, publish.Draft(file, found.after, branch, base, title(found), text))
+        click.echo(f"{job.title}: no pull request. {proposed.why_not}{still}")
+        return proposed
+    text = body(proposed, job.spent, commit=given["commit"], run_url=account.run_url(os.environ))
+    made = publish.publish(api, publish.Draft(file, proposed.after, branch, base, title(proposed), text))
     done = "brought up to date" if made.was_there else "opened"
     click.echo(f"{job.title}: pull request {made.number} is {done}: {made.url}")
-    return found
+    return proposed

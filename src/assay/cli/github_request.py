@@ -32,16 +32,16 @@ def command(as_json: bool) -> int:
     nothing = Nothing(why="it was refused")
     file = os.environ.get("GITHUB_OUTPUT")
     try:
-        found = _decided()
+        decision = _decided()
     except AssayError:
         if file:
             outputs.write(Path(file), outputs.of_request(nothing))
         raise
     if file:
-        outputs.write(Path(file), outputs.of_request(found))
+        outputs.write(Path(file), outputs.of_request(decision))
     if as_json:
-        click.echo(json.dumps(None if isinstance(found, Nothing) else found.as_json(), indent=2))
-    click.echo(_said(found), err=as_json)
+        click.echo(json.dumps(None if isinstance(decision, Nothing) else decision.as_json(), indent=2))
+    click.echo(_said(decision), err=as_json)
     return 0
 
 

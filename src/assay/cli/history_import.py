@@ -35,19 +35,19 @@ def command(folders: tuple[Path, ...], rebuild: bool, yes: bool, as_json: bool) 
     """  # noqa: D301 - click reads the backspace as "keep these lines as they are"
     if yes and not rebuild:
         raise BadInput("--yes is about what --rebuild would forget.")
-    found = rebuilt(folders, forget=yes) if rebuild else imported(folders)
-    for path, why in found.unreadable:
-        click.echo(f"Left out: {path}: {why}", err=True)
-    for path in found.unfinished:
+    result = rebuilt(folders, forget=yes) if rebuild else imported(folders)
+    for path, reason in result.unreadable:
+        click.echo(f"Left out: {path}: {reason}", err=True)
+    for path in result.unfinished:
         click.echo(f"Left out: {path} is not finished; `assay resume {path}` goes on.", err=True)
-    if not found.read:
-        what = "can be read" if found.unreadable else "is finished" if found.unfinished else "was found"
-        raise BadInput(f"No run {what} in {', '.join(map(str, folders))}.")
+    if not result.read:
+        problem = "can be read" if result.unreadable else "is finished" if result.unfinished else "was found"
+        raise BadInput(f"No run {problem} in {', '.join(map(str, folders))}.")
     if as_json:
-        click.echo(json.dumps(data(found), indent=2))
+        click.echo(json.dumps(data(result), indent=2))
     else:
-        click.echo(said(found))
-    return BadInput.exit_code if found.damaged else 0
+        click.echo(said(result))
+    return BadInput.exit_code if result.damaged else 0
 
 
 def imported(folders: tuple[Path, ...]) -> Imported:
@@ -65,12 +65,12 @@ def rebuilt(folders: tuple[Path, ...], *, forget: bool) -> Imported:
     from assay.store.history.importing import rebuild
     from assay.store.history.place import place_there
 
-    place, progress = place_there(), told_now_and_then()
+    path, progress = place_there(), told_now_and_then()
     try:
-        return rebuild(Database.open(place), folders, forget=forget, progress=progress)
+        return rebuild(Database.open(path), folders, forget=forget, progress=progress)
     except Damaged:
-        click.echo(f"The damaged history is set aside as {set_aside(place)}.", err=True)
-        return rebuild(Database.open(place), folders, forget=forget, progress=progress)
+        click.echo(f"The damaged history is set aside as {set_aside(path)}.", err=True)
+        return rebuild(Database.open(path), folders, forget=forget, progress=progress)
 
 
 def told_now_and_then() -> Progress:

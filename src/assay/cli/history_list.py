@@ -50,10 +50,10 @@ def listed_runs(given: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:
     from assay.store.history.page import runs_page
 
     with Database.open().reading() as connection:
-        found = runs(connection, wanted(given), limit=given["limit"] + 1)
-    shown = found[: given["limit"]]
-    rows = [{**one.run.as_json(), "workloads": one.workloads, "points": one.points} for one in shown]
-    return rows, runs_page(shown, more=len(found) > len(shown))
+        matching = runs(connection, wanted(given), limit=given["limit"] + 1)
+    shown = matching[: given["limit"]]
+    rows = [{**entry.run.as_json(), "workloads": entry.workloads, "points": entry.points} for entry in shown]
+    return rows, runs_page(shown, more=len(matching) > len(shown))
 
 
 def listed_series(given: dict[str, Any]) -> tuple[list[dict[str, Any]], Page]:

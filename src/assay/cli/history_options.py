@@ -75,5 +75,5 @@ def wanted(given: Mapping[str, Any]) -> Wanted:
 
 def origins_of(origin: str) -> tuple[Origin, ...] | None:
     """Return the origins that a word means; null: all of them."""
-    known: tuple[Origin, ...] = ("real", "fake", "simulated")
-    return tuple(one for one in known if one == origin) or None
+    all_origins: tuple[Origin, ...] = ("real", "fake", "simulated")
+    return tuple(name for name in all_origins if name == origin) or None

@@ -38,7 +38,7 @@ def command(name: tuple[str, ...], output: Path | None, origin: str) -> int:
         course = course_named(connection, " ".join(name), origins_of(origin))
     page = series_page(course)
     path = output or Path(f"history-{course.name}.html")
-    drawn = to_png(line(course), noted=True, origin=page.origin) if path.suffix == ".png" else to_html(page).encode()
-    replace_atomically(path, drawn)
+    content = to_png(line(course), noted=True, origin=page.origin) if path.suffix == ".png" else to_html(page).encode()
+    replace_atomically(path, content)
     show.console(stderr=True).print(f"{page.lead} Drawn: {show.short(path.absolute())}", markup=False, soft_wrap=True)
     return 0

@@ -58,28 +58,28 @@ def command(**given: Any) -> int:
     output: Path | None = given["output"]
     if output is not None and output.suffix not in SUFFIXES:
         raise BadInput(f"--output {output}: name a .html or a .md file.")
-    asked = wanted(given).model_copy(update={"quantity": given["quantity"]})
+    filters = wanted(given).model_copy(update={"quantity": given["quantity"]})
     with Database.open().reading() as connection:
-        make_sure(connection, asked)
-        courses = load(connection, asked)
-    found = look(
+        make_sure(connection, filters)
+        courses = load(connection, filters)
+    analysis = look(
         courses,
         false_share=given["false_share"],
         minimum_effect=given["minimum_effect"],
         since_s=given["new_s"],
     )
-    if given["gate"] and not found.series:
-        raise BadInput(f"The gate has nothing it could decide on. {found.headline}")
+    if given["gate"] and not analysis.series:
+        raise BadInput(f"The gate has nothing it could decide on. {analysis.headline}")
     if output is not None:
-        write(page(found, courses), output)
+        write(page(analysis, courses), output)
     if given["as_json"]:
-        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(analysis.as_json(), indent=2, ensure_ascii=False))
     else:
-        print_page(page(found, ()), show.console(stderr=False))
+        print_page(page(analysis, ()), show.console(stderr=False))
     if output is not None:
         show.console(stderr=True).print(f"Report: {show.short(output.absolute())}", markup=False, soft_wrap=True)
-    if given["gate"] and found.regressions:
-        raise GateSaysNo(f"The gate says no. {found.headline}")
+    if given["gate"] and analysis.regressions:
+        raise GateSaysNo(f"The gate says no. {analysis.headline}")
     return 0
 
 

@@ -24,13 +24,13 @@ def command(kinds: tuple[str, ...], output_dir: Path, as_json: bool) -> int:
     """Show workloads, devices and runs; name one kind to see only that."""
     from assay.cli import show
 
-    wanted = kinds or KINDS
-    found = {kind: _rows(kind, output_dir) for kind in wanted}
+    kinds_to_show = kinds or KINDS
+    rows_by_kind = {kind: _rows(kind, output_dir) for kind in kinds_to_show}
     if as_json:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(rows_by_kind, indent=2, ensure_ascii=False))
         return 0
     screen = show.console(stderr=False)
-    for kind, rows in found.items():
+    for kind, rows in rows_by_kind.items():
         screen.print(_table(kind, rows) if rows else f"No {kind} yet.")
     return 0
 

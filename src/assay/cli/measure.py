@@ -50,9 +50,9 @@ def as_told(
     Ranks of a torchrun other than 0 serve it. ``afterwards`` is given the run folder and the exit code so far, and has
     the last word. ``kept`` is false for a folder that nobody will find afterwards.
     """
-    place = Torchrun.found()
-    if place is not None and place.rank > 0:
-        return serve(place, machine)
+    torchrun = Torchrun.found()
+    if torchrun is not None and torchrun.rank > 0:
+        return serve(torchrun, machine)
     home()
     plan = Plan(
         experiment=experiment.name,
@@ -89,9 +89,9 @@ def go_on(
     ``kept`` is false for a folder that nobody will find afterwards, ``remembered`` for a run that is not to enter the
     history.
     """
-    place = Torchrun.found()
-    if place is not None and place.rank > 0:
-        return serve(place, machine)
+    torchrun = Torchrun.found()
+    if torchrun is not None and torchrun.rank > 0:
+        return serve(torchrun, machine)
     changed = differences(folder.machine, machine)
     if changed:
         raise MachineCannot(
@@ -104,19 +104,19 @@ def go_on(
     try:
         if kept:
             note_run(folder.path)
-        with show.progress() as progress, starter_for(place, folder.path, cwd) as starter:
+        with show.progress() as progress, starter_for(torchrun, folder.path, cwd) as starter:
             launcher = Launcher(machine, starter)
             if isinstance(starter, Hub):
                 launcher = Launcher(machine, starter, starter.machines, helpers=starter.helpers)
-            found = run(experiment, folder, machine, launcher, progress)
+            findings = run(experiment, folder, machine, launcher, progress)
             if isinstance(starter, Hub):
-                starter.exit_code = found.exit_code
+                starter.exit_code = findings.exit_code
     except Busy:
         raise
     except (StopRequested, EndedEarly, MachineCannot, BadInput) as error:
         raise (_with_the_way_on(error, folder) if kept else _with_nothing_kept(error)) from error
     try:
-        return shown(found, folder.path, as_json=as_json) if kept else show.passing(found, as_json=as_json)
+        return shown(findings, folder.path, as_json=as_json) if kept else show.passing(findings, as_json=as_json)
     finally:
         if remembered:
             remember(folder.path)
@@ -154,8 +154,8 @@ def _with_the_way_on(error: Ending, folder: RunFolder) -> Ending | MachineCannot
         return MachineCannot(f"The run folder {folder.path} is gone, and with it what was measured.")
     if isinstance(error, BadInput):
         return error
-    kept = len(folder.counting())
-    trials = f"{kept} trial{'' if kept == 1 else 's'}"
+    record_count = len(folder.counting())
+    trials = f"{record_count} trial{'' if record_count == 1 else 's'}"
     sentence, way_on = str(error).rstrip("."), f"`assay resume {show.short(folder.path)}` goes on"
     return type(error)(f"{sentence}; {trials} kept. {way_on}{_done_again(folder)}.")
 

@@ -137,17 +137,17 @@ def shown(path: Path, recorded: Recorded, given: dict[str, Any]) -> int:
     from assay.monitor.reading import read
     from assay.reports.terminal import print_page
 
-    found, page = page_of(read(path), name=path.name)
+    summary, page = page_of(read(path), name=path.name)
     if given["perfetto"] is not None:
         write_trace(read(path), given["perfetto"])
     if given["as_json"]:
-        told = {**found.as_json(), "file": str(path), "command_exit_code": recorded.command_code}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        data = {**summary.as_json(), "file": str(path), "command_exit_code": recorded.command_code}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(in_short(page), show.console(stderr=False))
     for line in remarks(path, recorded):
         click.echo(line, err=True)
-    return exit_code(recorded, given, partial=found.partial)
+    return exit_code(recorded, given, partial=summary.partial)
 
 
 def in_short(page: Page) -> Page:
@@ -160,14 +160,14 @@ def in_short(page: Page) -> Page:
 
 def remarks(path: Path, recorded: Recorded) -> list[str]:
     """Return in words how it went."""
-    told = []
+    messages = []
     code = recorded.command_code
     if code is not None:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        told.append(f"The command {how}.")
+        messages.append(f"The command {how}.")
     if recorded.trouble is not None:
-        told.append(f"assay: {recorded.trouble}")
-    return [*told, f"Recorded into {path}; `assay report {path}` draws it."]
+        messages.append(f"assay: {recorded.trouble}")
+    return [*messages, f"Recorded into {path}; `assay report {path}` draws it."]
 
 
 def exit_code(recorded: Recorded, given: dict[str, Any], *, partial: bool = False) -> int:

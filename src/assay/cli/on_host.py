@@ -126,26 +126,28 @@ def sent(ctx: click.Context, given: Mapping[str, Any], after: After | None = Non
     """
     from assay.hosts import registry
 
-    name, place = registry.parse(given["on"])
-    said = [p for p in ctx.command.params if isinstance(p, HostOption) and p.name != "on" and given[str(p.name)]]
+    name, partition = registry.parse(given["on"])
+    host_flags = [p for p in ctx.command.params if isinstance(p, HostOption) and p.name != "on" and given[str(p.name)]]
     if name == LOCAL:
-        if said:
-            raise BadInput(f"{said[0].opts[0]} is about machines elsewhere; say where with --on, such as --on slurm.")
+        if host_flags:
+            raise BadInput(
+                f"{host_flags[0].opts[0]} is about machines elsewhere; say where with --on, such as --on slurm."
+            )
         return None
     from assay.cli import renting
 
     if renting.rents(name):
 
         def carry(host: Host, changes: Mapping[str, object]) -> int:
-            return _sent_to(host, place, ctx, given, after=after, changes=changes)
+            return _sent_to(host, partition, ctx, given, after=after, changes=changes)
 
-        return renting.sent(ctx, given, on=name, place=place, carry=carry, said=said)
+        return renting.sent(ctx, given, on=name, place=partition, carry=carry, said=host_flags)
     host = registry.find(name)
-    strange = [p.opts[0] for p in said if p.name not in {*host.options, "remote_python"}]
+    strange = [p.opts[0] for p in host_flags if p.name not in {*host.options, "remote_python"}]
     if strange:
         raise BadInput(f"{strange[0]} means nothing to --on {name}.")
     kind = None if given["gpu_type"] is None else one_kind(given["gpu_type"])
-    return _sent_to(host, place, ctx, given, after=after, changes={"gpu": kind})
+    return _sent_to(host, partition, ctx, given, after=after, changes={"gpu": kind})
 
 
 def _sent_to(
@@ -163,14 +165,14 @@ def _sent_to(
     if ships:  # an option that a verb has itself, as the ranks of a scaling, is the verb's there as well
         elsewhere = {str(p.name) for p in ctx.command.params if isinstance(p, HostOption)}
         but = HERE | elsewhere | (after.kept if after is not None else frozenset())
-    order = order_of(ctx, given, host.name, place, but=but, ships=ships).model_copy(update=changes)
+    job = order_of(ctx, given, host.name, place, but=but, ships=ships).model_copy(update=changes)
     if ships and after is not None:
-        order = order.model_copy(update={"words": (*order.words, *after.words)})
+        job = job.model_copy(update={"words": (*job.words, *after.words)})
     if given.get("dry_run"):
-        click.echo(host.script(order), nl=False)
+        click.echo(host.script(job), nl=False)
         return 0
-    afterwards = after.prepared(order) if after is not None and ships else None
-    return _carried_out(host, order, remembered=ships and given.get("history", True), afterwards=afterwards)
+    afterwards = after.prepared(job) if after is not None and ships else None
+    return _carried_out(host, job, remembered=ships and given.get("history", True), afterwards=afterwards)
 
 
 def one_kind(text: str) -> str:

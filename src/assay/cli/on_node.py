@@ -15,14 +15,14 @@ from assay.hosts.traces import FOLDER_VARIABLE
 
 def main() -> int:
     """Do what the order's folder says; return the exit code."""
-    wish = Wish.model_validate(read_json(Path(os.environ[FOLDER_VARIABLE]) / WISH))
-    if wish.resume is None:
-        return inside.main(wish.words)
-    changed = why_anew(Path(wish.resume))
+    request = Wish.model_validate(read_json(Path(os.environ[FOLDER_VARIABLE]) / WISH))
+    if request.resume is None:
+        return inside.main(request.words)
+    changed = why_anew(Path(request.resume))
     if changed is None:
-        return inside.main(["resume", wish.resume])
-    sys.stderr.write(f"{wish.resume} cannot be gone on with ({changed}); it is measured anew.\n")
-    return inside.main(wish.words)
+        return inside.main(["resume", request.resume])
+    sys.stderr.write(f"{request.resume} cannot be gone on with ({changed}); it is measured anew.\n")
+    return inside.main(request.words)
 
 
 def why_anew(run: Path) -> str | None:

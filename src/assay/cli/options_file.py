@@ -53,14 +53,14 @@ def merged(ctx: click.Context, given: dict[str, Any], file: Path, experiment: Ex
 
 def _nothing_beside(ctx: click.Context, file: Path) -> None:
     """A plan is whole: say so when the command line wants to change a part of it."""
-    said = [
+    extra_flags = [
         max(parameter.opts, key=len)
         for parameter in ctx.command.params
         if parameter.name not in BESIDE_A_PLAN
         and ctx.get_parameter_source(str(parameter.name)) == ParameterSource.COMMANDLINE
     ]
-    if said:
-        raise BadInput(f"{file} is the whole plan of a run; {', '.join(said)} cannot change it.")
+    if extra_flags:
+        raise BadInput(f"{file} is the whole plan of a run; {', '.join(extra_flags)} cannot change it.")
 
 
 def _plain(name: str) -> str:

@@ -36,10 +36,10 @@ class TimeLimit(Duration):
         if re.fullmatch(r"\s*[0-9.]+\s*", text):
             raise BadInput(f"--time {text} could be seconds or minutes; write {text.strip()}m or HH:MM:SS.")
         if ":" in text or "-" in text:
-            found = seconds(text)
-            if not found:
+            parsed_s = seconds(text)
+            if not parsed_s:
                 raise BadInput(f"--time {text} is not a time; write 30m, 2h or HH:MM:SS.")
-            return found
+            return parsed_s
         return super().convert(value, param, ctx)
 
 
@@ -118,8 +118,8 @@ def order_of(
 def _gpus(given: Mapping[str, Any]) -> int | None:
     """Return how many GPUs a node is asked to have, where that is said."""
     for text in (given["gpus_per_node"], given["gres"]):
-        if found := re.fullmatch(r"(?:gpu:)?(?:[^:,=]+[:=])?(\d+)", text or ""):
-            return int(found[1])
+        if match := re.fullmatch(r"(?:gpu:)?(?:[^:,=]+[:=])?(\d+)", text or ""):
+            return int(match[1])
     return None
 
 
@@ -138,7 +138,7 @@ def inner_words(ctx: click.Context, but: frozenset[str]) -> tuple[str, ...]:
 
 
 def _without(words: Iterable[str], mine: Mapping[str, click.Parameter]) -> list[str]:
-    kept: list[str] = []
+    remaining: list[str] = []
     skipping = False
     for word in words:
         name, equals, _ = word.partition("=")
@@ -146,7 +146,7 @@ def _without(words: Iterable[str], mine: Mapping[str, click.Parameter]) -> list[
         if skipping:
             skipping = False
         elif parameter is None:
-            kept.append(word)
+            remaining.append(word)
         else:
             skipping = not equals and not getattr(parameter, "is_flag", False)
-    return kept
+    return remaining

@@ -46,11 +46,11 @@ def check_folder(path: Path) -> None:
 def _nearest(folder: Path, wanted: Path) -> Path:
     """Return the folder itself, or the nearest above it that is there."""
     folder = folder.absolute()
-    place = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
-    if not place.is_dir():
-        wherefore = "" if place == wanted.absolute() else f" for {wanted}"
-        raise BadInput(f"{place} is a file, but a folder is needed there{wherefore}.")
-    return place
+    existing = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
+    if not existing.is_dir():
+        wherefore = "" if existing == wanted.absolute() else f" for {wanted}"
+        raise BadInput(f"{existing} is a file, but a folder is needed there{wherefore}.")
+    return existing
 
 
 def _try(place: Path, wanted: Path, *, folder: bool) -> None:

@@ -104,11 +104,11 @@ class Listed(click.Option):
 
     def process_value(self, ctx: click.Context, value: object) -> tuple[str, ...]:
         """Return the items, in order."""
-        given = tuple(super().process_value(ctx, value) or ())
-        found = self.items(given)
-        if given and not found:
+        raw_items = tuple(super().process_value(ctx, value) or ())
+        items = self.items(raw_items)
+        if raw_items and not items:
             raise BadInput(f"{self.opts[0]} names nothing.")
-        return found
+        return items
 
 
 class Perhaps(click.Option):
@@ -188,14 +188,14 @@ def _check_paths(value: object) -> None:
 
 def as_given(ctx: click.Context) -> tuple[str, ...]:
     """Return the words behind the verb, as they were given."""
-    found: tuple[str, ...] = ctx.meta.get(AS_GIVEN, ())
-    return found
+    words: tuple[str, ...] = ctx.meta.get(AS_GIVEN, ())
+    return words
 
 
 def behind_dashes(ctx: click.Context) -> tuple[str, ...]:
     """Return what stood behind ``--`` on the command line."""
-    found: tuple[str, ...] = ctx.meta.get(BEHIND_DASHES, ())
-    return found
+    words: tuple[str, ...] = ctx.meta.get(BEHIND_DASHES, ())
+    return words
 
 
 def verb(name: str) -> Callable[[Callable[..., object]], Verb]:

@@ -69,18 +69,18 @@ def command(runs: tuple[Path, ...], **given: Any) -> int:
     work, rows = swept(sweeps.rows, given["workload"])
     curves, notes = curves_of(rows, others.rows)
     plan = plan_of(curves, given["watts"], given["overhead_w"], given["min_share"])
-    found = findings_of(plan, work)
+    findings = findings_of(plan, work)
     shown = page(plan, work, notes=(*sweeps.notes, *notes), unusable=sweeps.unusable)
     folder = given["output"] or beside(paths, FOLDER)
-    written = write_report(shown, folder)
+    written_files = write_report(shown, folder)
     if given["as_json"]:
-        data = {**found.as_json(), **as_data(plan), "unusable": sweeps.unusable, "notes": [*sweeps.notes, *notes]}
-        files = [str(file) for file in written]
+        data = {**findings.as_json(), **as_data(plan), "unusable": sweeps.unusable, "notes": [*sweeps.notes, *notes]}
+        files = [str(file) for file in written_files]
         click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
     else:
         brief = without_figures(shown)
-        kept = tuple(section for section in brief.sections if section.title != "Commands")
-        print_page(brief.model_copy(update={"sections": kept}), show.console(stderr=False))
+        sections = tuple(section for section in brief.sections if section.title != "Commands")
+        print_page(brief.model_copy(update={"sections": sections}), show.console(stderr=False))
         if plan.binds:
             click.echo(f"\n# Nothing was set. Whoever may, runs:\n{words.script(plan)}")
     show.console(stderr=True).print(f"Report: {show.short(folder)}/report.html", markup=False, soft_wrap=True)

@@ -89,10 +89,10 @@ def build(given: dict[str, Any], machine: Machine) -> CharacterizeOptions:
     if given["settle"] is not None and given["no_settle"]:
         raise BadInput("Say either --settle or --no-settle, not both.")
     devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
-    wanted = named(read_cases(given["cases"] or packaged()), given["names"])
+    cases = named(read_cases(given["cases"] or packaged()), given["names"])
     options = optioned(
         machine,
-        [as_told(each, given, kind_of(devices[0])) for each in wanted],
+        [as_told(case, given, kind_of(devices[0])) for case in cases],
         devices=devices,
         source=str(given["cases"]) if given["cases"] is not None else None,
         isolation=parse_level(given["isolation"]),
@@ -106,8 +106,8 @@ def build(given: dict[str, Any], machine: Machine) -> CharacterizeOptions:
     )
     fitting, share = within_budget(machine, options)
     if share < 1:
-        told = f"Timing and settling are shortened to {share:.0%}, so that one repeat fits"
-        click.echo(f"{told} --budget {format_span(given['budget'])}.", err=True)
+        message = f"Timing and settling are shortened to {share:.0%}, so that one repeat fits"
+        click.echo(f"{message} --budget {format_span(given['budget'])}.", err=True)
     return fitting
 
 
@@ -124,8 +124,8 @@ def named(cases: tuple[Wanted, ...], names: tuple[str, ...]) -> list[Wanted]:
 
     for name in names:
         if not any(fnmatchcase(case.name.lower(), name.lower()) for case in cases):
-            known = [case.name for case in cases]
-            raise BadInput(f"There is no case {name!r}; there are {', '.join(known)}.{nearest(name, known)}")
+            case_names = [case.name for case in cases]
+            raise BadInput(f"There is no case {name!r}; there are {', '.join(case_names)}.{nearest(name, case_names)}")
     return [c for c in cases if not names or any(fnmatchcase(c.name.lower(), name.lower()) for name in names)]
 
 

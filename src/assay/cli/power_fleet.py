@@ -54,22 +54,22 @@ def sent(ctx: click.Context, given: Mapping[str, Any]) -> int | None:
     """Return the exit code of the verb on all of its nodes; null when it is to be run here."""
     from assay.hosts import registry
 
-    name, place = registry.parse(given["on"])
+    name, partition = registry.parse(given["on"])
     if name != SLURM:
         return on_host.sent(ctx, {**given, "nproc": None})
     registry.find(name)
-    order = _order(ctx, given, place)
+    job = _order(ctx, given, partition)
     from assay.hosts.slurm import nodes
 
     if given["nodes"] and given["nodelist"]:
         raise BadInput("--nodes says how many nodes and --nodelist which; give one of them.")
     names = nodes.expanded(given["nodelist"]) if given["nodelist"] else ()
-    there = nodes.seen(order.place)
-    order = order.model_copy(update={"place": order.place or there[0].partition})
-    wanted = nodes.chosen(there, count=given["nodes"], names=names)
+    available = nodes.seen(job.place)
+    job = job.model_copy(update={"place": job.place or available[0].partition})
+    chosen_nodes = nodes.chosen(available, count=given["nodes"], names=names)
     if given.get("dry_run"):
-        return _dry_run(order, wanted, given["at_once"])
-    return _begun(order, wanted, given)
+        return _dry_run(job, chosen_nodes, given["at_once"])
+    return _begun(job, chosen_nodes, given)
 
 
 def resumed(ctx: click.Context, given: Mapping[str, Any]) -> int:
@@ -81,9 +81,9 @@ def resumed(ctx: click.Context, given: Mapping[str, Any]) -> int:
 
     name, _ = registry.parse(given["on"])
     about_machines = [p for p in ctx.command.params if isinstance(p, HostOption) and p.name not in {"on", *STILL_TAKEN}]
-    said = [p.opts[0] for p in about_machines if given[str(p.name)]]
-    if name not in {SLURM, on_host.LOCAL} or said:
-        what = said[0] if said else f"--on {given['on']}"
+    host_flags = [p.opts[0] for p in about_machines if given[str(p.name)]]
+    if name not in {SLURM, on_host.LOCAL} or host_flags:
+        what = host_flags[0] if host_flags else f"--on {given['on']}"
         raise BadInput(
             f"A fleet goes on where it was begun; {what} cannot change that, only --time and --remote-python."
         )
@@ -95,8 +95,8 @@ def resumed(ctx: click.Context, given: Mapping[str, Any]) -> int:
     change: dict[str, Any] = {"limit_s": given["time"]} if given["time"] else {}
     if given["remote_python"]:
         change |= {"python": given["remote_python"], "python_path": None}
-    order = folder.fleet.order.model_copy(update=change)
-    folder.fleet = folder.fleet.model_copy(update={"order": order})
+    job = folder.fleet.order.model_copy(update=change)
+    folder.fleet = folder.fleet.model_copy(update={"order": job})
     return _carried_out(folder, as_json=given["as_json"])
 
 
@@ -104,14 +104,14 @@ def _order(ctx: click.Context, given: Mapping[str, Any], place: str | None) -> O
     """Return what each node gets; nodes are known by their names here, so runs may tell them too."""
     from assay.cli.ordering import order_of
 
-    order = order_of(ctx, {**given, "nodes": 1, "nproc": 1}, SLURM, place, but=NOT_SENT)
-    path = Path(order.folder)
-    words = order.words
+    job = order_of(ctx, {**given, "nodes": 1, "nproc": 1}, SLURM, place, but=NOT_SENT)
+    path = Path(job.folder)
+    words = job.words
     if any(parameter.name == "name_host" for parameter in ctx.command.params) and not given["name_host"]:
         cut = words.index("--") if "--" in words else len(words)
         words = (*words[:cut], "--name-host", *words[cut:])
     folder = str(path.with_name(path.name.replace(SLURM, "fleet", 1)))
-    return order.model_copy(update={"folder": folder, "words": words})
+    return job.model_copy(update={"folder": folder, "words": words})
 
 
 def _dry_run(order: Order, wanted: Mapping[str, str | None], at_once: int | None) -> int:

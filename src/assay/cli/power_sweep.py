@@ -89,8 +89,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     if options.capped:
         ranges = power_sweep_caps.checked(machine, options)
         if given["dry_run"] or not given["apply"]:
-            asked, as_json = given["apply"], given["as_json"]
-            return power_sweep_caps.show(machine, options, ranges, asked=asked, as_json=as_json)
+            apply, as_json = given["apply"], given["as_json"]
+            return power_sweep_caps.show(machine, options, ranges, asked=apply, as_json=as_json)
         with Guardian(), power_sweep_caps.claimed(machine, options):
             return measure.as_told(EXPERIMENT, options, machine, options.seed, given)
     if given["dry_run"]:

@@ -32,9 +32,9 @@ FLAG_NAMES: dict[Knob, str] = {knob: flag.lstrip("-").replace("-", "_") for knob
 def build(given: Mapping[str, Any], machine: Machine) -> SweepOptions:
     """Return the options that the flags mean on this machine."""
     knob = _knob(given)
-    asked = given["gpus"] or given["devices"]
+    named_devices = given["gpus"] or given["devices"]
     chosen = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
-    devices = chosen if asked else chosen[:1]
+    devices = chosen if named_devices else chosen[:1]
     points = _points(knob, given, devices[0].partition(":")[0])
     label = next(point.subject.label for point in points if point.subject is not None)
     quick = given["quick"]
@@ -65,16 +65,16 @@ def build(given: Mapping[str, Any], machine: Machine) -> SweepOptions:
 
 def _knob(given: Mapping[str, Any]) -> Knob:
     """Return what is swept: one thing."""
-    asked: list[Knob] = [knob for knob, name in FLAG_NAMES.items() if given[name]]
-    if not asked:
+    knobs: list[Knob] = [knob for knob, name in FLAG_NAMES.items() if given[name]]
+    if not knobs:
         raise BadInput(f"Nothing to sweep: name the steps with one of {', '.join(FLAGS.values())}.")
-    if len(asked) > 1:
-        raise BadInput(f"One knob at a time: {' and '.join(FLAGS[knob] for knob in asked)} are {len(asked)}.")
-    if given["size_params"] and asked[0] != "size":
+    if len(knobs) > 1:
+        raise BadInput(f"One knob at a time: {' and '.join(FLAGS[knob] for knob in knobs)} are {len(knobs)}.")
+    if given["size_params"] and knobs[0] != "size":
         raise BadInput("--size-param names what --sizes sets, and there is no --sizes.")
-    if given["apply"] and asked[0] not in CAPS:
-        raise BadInput(f"--apply is for limits and clocks; {FLAGS[asked[0]]} changes nothing on the GPU.")
-    return asked[0]
+    if given["apply"] and knobs[0] not in CAPS:
+        raise BadInput(f"--apply is for limits and clocks; {FLAGS[knobs[0]]} changes nothing on the GPU.")
+    return knobs[0]
 
 
 def _points(knob: Knob, given: Mapping[str, Any], kind: str) -> tuple[Point, ...]:

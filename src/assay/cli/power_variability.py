@@ -56,29 +56,29 @@ def command(runs: tuple[Path, ...], **given: Any) -> int:
 
     paths = runs or (Path("runs/latest"),)
     racks = read_racks(given["racks"]) if given["racks"] is not None else None
-    gathered = gather(paths, GPUS_FILE, GpuRow)
-    rows, strange = with_racks(gathered.rows, racks) if racks is not None else (gathered.rows, ())
+    rows_read = gather(paths, GPUS_FILE, GpuRow)
+    rows, strange = with_racks(rows_read.rows, racks) if racks is not None else (rows_read.rows, ())
     fleets = fleets_of(rows)
-    notes = (*gathered.notes, *strange, *fleets.notes)
+    notes = (*rows_read.notes, *strange, *fleets.notes)
     if not fleets.fleets:
-        raise BadInput(f"Nothing can be used: {'; '.join([*gathered.unusable, *notes]).rstrip('.')}.")
-    looked = [look(fleet, given["minimum_effect"]) for fleet in fleets.fleets]
-    found = findings_of(looked)
+        raise BadInput(f"Nothing can be used: {'; '.join([*rows_read.unusable, *notes]).rstrip('.')}.")
+    analysis = [look(fleet, given["minimum_effect"]) for fleet in fleets.fleets]
+    findings = findings_of(analysis)
     shown = page(
-        looked,
-        found,
+        analysis,
+        findings,
         notes=notes,
-        unusable=gathered.unusable,
-        over_time=over_time(gathered),
-        facts=(("runs", ", ".join(show.short(path) for path in paths[:5])), ("files", f"{len(gathered.files):,}")),
-        origin=gathered.origin,
+        unusable=rows_read.unusable,
+        over_time=over_time(rows_read),
+        facts=(("runs", ", ".join(show.short(path) for path in paths[:5])), ("files", f"{len(rows_read.files):,}")),
+        origin=rows_read.origin,
     )
     folder = given["output"] or beside(paths)
-    written = write_report(shown, folder)
-    replace_atomically(folder / CSV, gpus_csv(looked).encode())
+    written_files = write_report(shown, folder)
+    replace_atomically(folder / CSV, gpus_csv(analysis).encode())
     if given["as_json"]:
-        files = [str(file) for file in (*written, folder / CSV)]
-        data = {**found.as_json(), "unusable": gathered.unusable, "notes": notes}
+        files = [str(file) for file in (*written_files, folder / CSV)]
+        data = {**findings.as_json(), "unusable": rows_read.unusable, "notes": notes}
         click.echo(json.dumps({**data, "files": files}, indent=2, ensure_ascii=False))
     else:
         print_page(without_figures(shown), show.console(stderr=False))

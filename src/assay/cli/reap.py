@@ -26,15 +26,15 @@ def command(as_json: bool) -> int:
     reaped = reap()
     machines = _machines()
     if as_json:
-        click.echo(json.dumps([each.as_json() for each in (*reaped, *machines)], indent=2, ensure_ascii=False))
-    for each in [] if as_json else reaped:
-        what = each.lease.what if each.lease is not None else each.file
-        click.echo(f"{each.outcome}: {what} ({each.reason})")
+        click.echo(json.dumps([report.as_json() for report in (*reaped, *machines)], indent=2, ensure_ascii=False))
+    for report in [] if as_json else reaped:
+        what = report.lease.what if report.lease is not None else report.file
+        click.echo(f"{report.outcome}: {what} ({report.reason})")
     for machine in [] if as_json else machines:
         click.echo(_told(machine))
     if not reaped and not machines and not as_json:
         click.echo("Nothing was left behind.")
-    outcomes = {each.outcome for each in reaped} | {each.outcome for each in machines if each.asked}
+    outcomes = {report.outcome for report in reaped} | {report.outcome for report in machines if report.asked}
     if outcomes & {"failed", "broken"}:
         click.echo("assay: Not everything could be undone; `assay reap` tries again.", err=True)
         return 4
@@ -61,6 +61,6 @@ def _machines() -> list[ReapedMachine]:
     from assay.hosts.rented.book import Book
     from assay.hosts.rented.reaping import hosts_to_reap, reap
 
-    book = Book()
-    hosts, reports = hosts_to_reap(book)
-    return [*reports, *reap(hosts, book, datetime.now(UTC))]
+    journal = Book()
+    hosts, reports = hosts_to_reap(journal)
+    return [*reports, *reap(hosts, journal, datetime.now(UTC))]

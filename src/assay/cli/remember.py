@@ -30,9 +30,9 @@ def remember(folder: Path) -> None:
         way_on = f"`assay history import {show.short(folder)}` enters it into the history"
         raise StopRequested(f"{stopped}; everything measured is kept, and {way_on}.") from None
     except Exception as error:  # noqa: BLE001 - the run is measured and kept, whatever this is
-        said = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
         way_on = f"`assay history import {show.short(folder)}` tries again"
-        click.echo(f"warning: this run is not in the history: {one_line(said)}; {way_on}", err=True)
+        click.echo(f"warning: this run is not in the history: {one_line(message)}; {way_on}", err=True)
 
 
 def one_line(text: str) -> str:

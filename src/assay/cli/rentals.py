@@ -32,12 +32,12 @@ def command(as_json: bool) -> int:
     from assay.hosts.rented.showing import page_of, rows_of
     from assay.reports.terminal import print_page
 
-    book, now, monthly = Book(), datetime.now(UTC), budget.monthly_usd()
-    loans, notes = _asked(book, now)
+    journal, now, monthly = Book(), datetime.now(UTC), budget.monthly_usd()
+    loans, notes = _asked(journal, now)
     unasked = tuple(name for name, listed in loans.items() if listed is None)
-    rentals = book.rentals()
-    if book.unreadable:
-        notes.append(f"{book.unreadable} lines of {book.path} cannot be read")
+    rentals = journal.rentals()
+    if journal.unreadable:
+        notes.append(f"{journal.unreadable} lines of {journal.path} cannot be read")
     rows, spent = rows_of(rentals, loans, now), budget.spent_usd(rentals, now)
     if as_json:
         month = {"spent_usd": round(spent, 4), "budget_usd": monthly}

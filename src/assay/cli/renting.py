@@ -44,23 +44,23 @@ def sent(
     names = auto.renting() if on == registry.AUTO else (on,)
     auto.refuse(on, place)
     verb = " ".join(ctx.command_path.split()[1:])
-    found = wanted(verb, given, names, datetime.now(UTC), place)
-    _understood(said, tuple(found.looks.values()), on)
-    auto.refuse_unknown(found.looks.get(on), place)
+    plan = wanted(verb, given, names, datetime.now(UTC), place)
+    _understood(said, tuple(plan.looks.values()), on)
+    auto.refuse_unknown(plan.looks.get(on), place)
     if given.get("dry_run"):
-        return _shown(found, as_json=bool(given.get("as_json")))
-    if len(found.kinds) > 1:
+        return _shown(plan, as_json=bool(given.get("as_json")))
+    if len(plan.kinds) > 1:
         from assay.cli.fanning import fan_out
 
-        return fan_out(ctx, given, found)
-    return _one(found, found.kinds[0], carry)
+        return fan_out(ctx, given, plan)
+    return _one(plan, plan.kinds[0], carry)
 
 
 def _understood(said: Sequence[click.Parameter], looks: Sequence[Look], on: str) -> None:
     """Refuse an option that no host in question understands."""
-    known = {"gpu_type", "remote_python"}.union(*(each.host.options for each in looks if each.host is not None))
-    strange = [parameter.opts[0] for parameter in said if parameter.name not in known]
-    if strange and any(each.host is not None for each in looks):
+    supported = {"gpu_type", "remote_python"}.union(*(look.host.options for look in looks if look.host is not None))
+    strange = [parameter.opts[0] for parameter in said if parameter.name not in supported]
+    if strange and any(look.host is not None for look in looks):
         raise BadInput(f"{strange[0]} means nothing to --on {on}.")
 
 
@@ -94,18 +94,20 @@ def nothing(found: Wanted) -> str:
     """Say that no machine can be had, and why; where no host can be asked at all, once for all kinds of GPU."""
     from assay.cli.renting_page import sentence
 
-    told = [
+    reasons = [
         f"{found.verb} on a {kind.asked} is refused: {kind.refused}. Nothing is rented."
         for kind in found.kinds
         if kind.refused is not None
     ]
     open_ones = [kind for kind in found.kinds if kind.refused is None]
     if len(open_ones) > 1 and len(found.shut) == len(found.looks):
-        why = "; ".join(f"{name}: {each}" for name, each in found.shut.items())
+        host_reasons = "; ".join(f"{name}: {reason}" for name, reason in found.shut.items())
         what = " or ".join(kind.asked or "GPU" for kind in open_ones)
-        return " ".join([*told, sentence(f"No {what} can be rented from here: {why}")])
-    reasons = (sentence(f"No {each.asked or 'GPU'} can be rented from here: {each.why_none}") for each in open_ones)
-    return " ".join([*told, *reasons])
+        return " ".join([*reasons, sentence(f"No {what} can be rented from here: {host_reasons}")])
+    request_reasons = (
+        sentence(f"No {request.asked or 'GPU'} can be rented from here: {request.why_none}") for request in open_ones
+    )
+    return " ".join([*reasons, *request_reasons])
 
 
 def _one(found: Wanted, kind: Kind, carry: Carry) -> int:
@@ -144,9 +146,9 @@ class Lender:
 
     def create(self, order: Order) -> Loan:
         """Have what an order needs."""
-        loan = self._host.create(order)
+        rental = self._host.create(order)
         self.lent = True
-        return loan
+        return rental
 
 
 def told(candidate: Candidate) -> str:

@@ -36,11 +36,11 @@ COLUMNS = (
 
 def page(wanted: Wanted) -> Page:
     """Return what a dry run shows."""
-    sections = [Section(title=label(each), elements=_elements(wanted, each)) for each in wanted.kinds]
+    sections = [Section(title=label(request), elements=_elements(wanted, request)) for request in wanted.kinds]
     return Page(
         title=f"assay {wanted.verb}: what would be rented",
-        lead=" ".join(headline(each) for each in wanted.kinds),
-        lead_tone="good" if any(each.choice.best for each in wanted.kinds) else "bad",
+        lead=" ".join(headline(request) for request in wanted.kinds),
+        lead_tone="good" if any(request.choice.best for request in wanted.kinds) else "bad",
         sections=(*sections, Section(title="What to know", elements=tuple(Text(text=text) for text in notes(wanted)))),
     )
 
@@ -78,17 +78,17 @@ def hourly(offer: Offer) -> str | None:
 def _elements(wanted: Wanted, kind: Kind) -> tuple[Table | Text, ...]:
     if kind.refused is not None:
         return (Text(text=f"refused: {kind.refused}. Nothing is rented for it.", tone="bad"),)
-    found = [each for each in kind.choice.candidates if concerns(kind, each.offer)]
-    if not found:
+    candidates = [candidate for candidate in kind.choice.candidates if concerns(kind, candidate.offer)]
+    if not candidates:
         return (Text(text=sentence(f"Nobody who can be asked offers it: {kind.why_none}"), tone="bad"),)
-    tones: list[Tone] = [_tone(kind, each) for each in found]
+    tones: list[Tone] = [_tone(kind, candidate) for candidate in candidates]
     return (
         Table(
             title="Offers, the cheapest for the whole of it first",
             columns=tuple(
                 Column(title=title, numeric=title not in {"host", "machine", "GPU", "verdict"}) for title in COLUMNS
             ),
-            rows=tuple(_row(wanted, kind, each) for each in found),
+            rows=tuple(_row(wanted, kind, candidate) for candidate in candidates),
             tones=tuple(tones),
         ),
     )
@@ -134,7 +134,7 @@ def _tone(kind: Kind, each: Candidate) -> Tone:
 def notes(wanted: Wanted) -> list[str]:
     """Say what the numbers rest on."""
     run_s = wanted.expected.run_s
-    told = [
+    lines = [
         (
             f"The run itself takes about {format_span(run_s)} ({wanted.expected.said}), setting the machine up "
             f"{format_span(SET_UP_S)}; after how long it answers is as seen here before, as the host says, or assumed."
@@ -144,15 +144,15 @@ def notes(wanted: Wanted) -> list[str]:
             "where the money or the time is less than what is expected, and nothing is rented."
         ),
     ]
-    if any(each.offer.priced_on for kind in wanted.kinds for each in kind.choice.candidates):
-        told.append(
+    if any(candidate.offer.priced_on for kind in wanted.kinds for candidate in kind.choice.candidates):
+        lines.append(
             "A price with a month is from the snapshot in this package and may have changed; “now” was just asked for."
         )
     if wanted.max_cost_usd is not None:
-        told.append(f"--max-cost: {usd(wanted.max_cost_usd)} for all of it.")
+        lines.append(f"--max-cost: {usd(wanted.max_cost_usd)} for all of it.")
     if wanted.left_usd is not None:
-        told.append(f"Of this month's budget {usd(max(0.0, wanted.left_usd))} are left.")
-    return [*told, *(sentence(f"{name}: {why}") for name, why in wanted.shut.items())]
+        lines.append(f"Of this month's budget {usd(max(0.0, wanted.left_usd))} are left.")
+    return [*lines, *(sentence(f"{name}: {why}") for name, why in wanted.shut.items())]
 
 
 def sentence(text: str) -> str:
@@ -172,21 +172,21 @@ def as_data(wanted: Wanted) -> dict[str, JsonValue]:
         "month_left_usd": wanted.left_usd,
         "kinds": [
             {
-                "asked": each.asked,
-                "gpu_count": each.choice.need.gpu_count,
-                "refused": each.refused,
-                "why_none": each.why_none,
-                "chosen": None if each.choice.best is None else each.choice.best.as_json(),
-                "candidates": [c.as_json() for c in each.choice.candidates if concerns(each, c.offer)],
+                "asked": request.asked,
+                "gpu_count": request.choice.need.gpu_count,
+                "refused": request.refused,
+                "why_none": request.why_none,
+                "chosen": None if request.choice.best is None else request.choice.best.as_json(),
+                "candidates": [c.as_json() for c in request.choice.candidates if concerns(request, c.offer)],
             }
-            for each in wanted.kinds
+            for request in wanted.kinds
         ],
-        "expected_usd": _sum([each.choice.best.cost_usd for each in wanted.kinds if each.choice.best]),
-        "most_usd": _sum([each.choice.best.most_usd for each in wanted.kinds if each.choice.best]),
+        "expected_usd": _sum([request.choice.best.cost_usd for request in wanted.kinds if request.choice.best]),
+        "most_usd": _sum([request.choice.best.most_usd for request in wanted.kinds if request.choice.best]),
         "shut": dict(wanted.shut),
     }
 
 
 def _sum(amounts: Sequence[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None
+    amounts_known = [amount for amount in amounts if amount is not None]
+    return sum(amounts_known) if amounts_known else None

@@ -67,7 +67,7 @@ class Wanted:
     @property
     def shut(self) -> dict[str, str]:
         """By name, why nothing can be had from a host from here."""
-        return {name: each.shut for name, each in self.looks.items() if each.shut is not None}
+        return {name: host_offers.shut for name, host_offers in self.looks.items() if host_offers.shut is not None}
 
 
 def kinds_in(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tuple[str | None, int]]:
@@ -78,7 +78,7 @@ def kinds_in(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tup
     """
     if text is None:
         return [(None, 1)]
-    found: list[tuple[str | None, int]] = []
+    requests: list[tuple[str | None, int]] = []
     for word in re.split(r"[,\s]+", text.strip()):
         name, colon, count = word.partition(":")
         if not name:
@@ -86,10 +86,10 @@ def kinds_in(text: str | None, offered: Mapping[str, Sequence[str]]) -> list[tup
         if colon and not re.fullmatch(r"[1-9]\d?", count):
             raise BadInput(f"--gpu-type {word}: how many GPUs stands behind the colon, as in {name}:2.")
         kind = asked_for(name, offered), int(count or 1)
-        if kind in found:
+        if kind in requests:
             raise BadInput(f"--gpu-type names {word} twice.")
-        found.append(kind)
-    return found
+        requests.append(kind)
+    return requests
 
 
 def wanted(
@@ -97,20 +97,20 @@ def wanted(
 ) -> Wanted:
     """Return what a command line wants rented from some hosts, all decided; nothing is asked for but prices."""
     rentals, left_usd = _month(now)
-    looks = {each.name: each for each in auto.look(names, rentals)}
-    asked = kinds_in(given.get("gpu_type"), auto.offered(looks.values()))
+    looks = {host_offers.name: host_offers for host_offers in auto.look(names, rentals)}
+    requested = kinds_in(given.get("gpu_type"), auto.offered(looks.values()))
     time = expecting.expected(verb, given)
-    found = Wanted(verb, (), time, looks, given.get("max_cost"), left_usd)
+    plan = Wanted(verb, (), time, looks, given.get("max_cost"), left_usd)
     need = Need(
         place=place,
         run_s=time.run_s,
         subjects=expecting.subjects(verb, given),
         limit_s=given.get("time"),
-        max_cost_usd=found.max_cost_usd,
+        max_cost_usd=plan.max_cost_usd,
         left_usd=left_usd,
     )
-    needs = [need.model_copy(update={"gpu": kind, "gpu_count": count}) for kind, count in asked]
-    return _paid(replace(found, kinds=tuple(_decided(found, each) for each in needs)))
+    needs = [need.model_copy(update={"gpu": kind, "gpu_count": count}) for kind, count in requested]
+    return _paid(replace(plan, kinds=tuple(_decided(plan, request) for request in needs)))
 
 
 def _month(now: datetime) -> tuple[tuple[Rental, ...], float | None]:
@@ -124,7 +124,7 @@ def _month(now: datetime) -> tuple[tuple[Rental, ...], float | None]:
 
 
 def _decided(wanted: Wanted, need: Need) -> Kind:
-    offers = [offer for each in wanted.looks.values() for offer in each.offers]
+    offers = [offer for host_offers in wanted.looks.values() for offer in host_offers.offers]
     choice = choose(need, offers, wanted.shut)
     refused = None if need.gpu is None else cannot(need.gpu, need.subjects)
     return Kind(need.gpu, choice, refused, None if choice.best else refused or _why_none(wanted, choice))
@@ -137,29 +137,34 @@ def _why_none(wanted: Wanted, choice: Choice) -> str:
 
 def _why_not_from(name: str, wanted: Wanted, choice: Choice) -> str:
     need = choice.need
-    mine = [each for each in choice.candidates if each.offer.host == name]
-    near = [each for each in mine if need.gpu is None or set(types_of(need.gpu)) & set(types_of(each.offer.gpu or ""))]
-    if name in wanted.shut and (near or not mine):
+    of_host = [candidate for candidate in choice.candidates if candidate.offer.host == name]
+    of_kind = [
+        candidate
+        for candidate in of_host
+        if need.gpu is None or set(types_of(need.gpu)) & set(types_of(candidate.offer.gpu or ""))
+    ]
+    if name in wanted.shut and (of_kind or not of_host):
         return wanted.shut[name]
-    if not near:
+    if not of_kind:
         return f"it has no {need.gpu}" if need.gpu else "it has nothing"
-    counted = [each for each in near if each.offer.gpu_count in {None, need.gpu_count}]
-    return (counted or near)[0].why_not or "it would do"
+    with_count = [candidate for candidate in of_kind if candidate.offer.gpu_count in {None, need.gpu_count}]
+    return (with_count or of_kind)[0].why_not or "it would do"
 
 
 def _paid(found: Wanted) -> Wanted:
     """Share out the money among several machines, or say that it is not enough for all."""
-    purses = [each for each in (found.max_cost_usd, found.left_usd) if each is not None]
-    taken = [kind for kind in found.kinds if kind.choice.best]
-    if not purses or len(taken) < 2:
+    limits = [limit for limit in (found.max_cost_usd, found.left_usd) if limit is not None]
+    rentable = [kind for kind in found.kinds if kind.choice.best]
+    if not limits or len(rentable) < 2:
         return found
-    costs = [kind.choice.best.cost_usd or 0.0 for kind in taken if kind.choice.best]
-    shares = shared(min(purses), costs)
+    costs = [kind.choice.best.cost_usd or 0.0 for kind in rentable if kind.choice.best]
+    shares = shared(min(limits), costs)
     if shares is None:
-        over = f"together they would cost about {usd(sum(costs))}, and {usd(max(0.0, min(purses)))} may be spent"
+        over = f"together they would cost about {usd(sum(costs))}, and {usd(max(0.0, min(limits)))} may be spent"
         return replace(found, over=over)
     needs = (
-        kind.choice.need.model_copy(update={"max_cost_usd": share}) for kind, share in zip(taken, shares, strict=True)
+        kind.choice.need.model_copy(update={"max_cost_usd": share})
+        for kind, share in zip(rentable, shares, strict=True)
     )
-    again = {id(kind): _decided(found, need) for kind, need in zip(taken, needs, strict=True)}
+    again = {id(kind): _decided(found, need) for kind, need in zip(rentable, needs, strict=True)}
     return replace(found, kinds=tuple(again.get(id(kind), kind) for kind in found.kinds))

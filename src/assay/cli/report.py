@@ -68,11 +68,11 @@ def recording(path: Path, perfetto: Path | None, *, as_json: bool) -> int:
 
     if perfetto is not None:
         write_trace(read(path), perfetto)
-    found, page = page_of(read(path), name=path.name)
+    summary, page = page_of(read(path), name=path.name)
     folder = path.with_name(f"{path.stem}-report")
     write_report(page, folder)
     if as_json:
-        click.echo(json.dumps({**found.as_json(), "file": str(path)}, indent=2, ensure_ascii=False))
+        click.echo(json.dumps({**summary.as_json(), "file": str(path)}, indent=2, ensure_ascii=False))
     else:
         print_page(page, show.console(stderr=False))
     show.console(stderr=True).print(f"Report: {folder}/report.html", markup=False, soft_wrap=True)

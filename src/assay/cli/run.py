@@ -146,12 +146,12 @@ def rank_count(asked: int | None) -> int:
     """Return how many ranks: as asked, else as many as the torchrun around us has, else one."""
     from assay.worker.rendezvous import Torchrun
 
-    place = Torchrun.found()
-    if place is None:
+    torchrun = Torchrun.found()
+    if torchrun is None:
         return asked or 1
-    if asked is not None and asked > place.world_size:
-        raise BadInput(f"--ranks {asked} is more than the {place.world_size} processes that torchrun started.")
-    return asked or place.world_size
+    if asked is not None and asked > torchrun.world_size:
+        raise BadInput(f"--ranks {asked} is more than the {torchrun.world_size} processes that torchrun started.")
+    return asked or torchrun.world_size
 
 
 def within_budget(options: RunOptions, budget_s: float | None, trials: tuple[Trial, ...]) -> RunOptions:

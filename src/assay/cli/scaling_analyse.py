@@ -64,20 +64,20 @@ def command(results: Path | None, results_dir: Path | None, **given: Any) -> int
     path = results_dir or results or Path("runs/latest")
     sources = read(path)
     least = given["least"] or ENOUGH
-    found, drawn = findings(sources, least), figures(sources.rows)
-    shown = page(sources, found, drawn, show.short(path.absolute()), least)
+    all_findings, drawings = findings(sources, least), figures(sources.rows)
+    shown = page(sources, all_findings, drawings, show.short(path.absolute()), least)
     folder = given["output_dir"] or (path.parent if path.is_file() else path)
-    written = write(shown, drawn, folder)
+    files = write(shown, drawings, folder)
     if given["as_json"]:
-        data = {**found.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in written]}
+        data = {**all_findings.as_json(), "unusable": list(sources.unusable), "files": [str(file) for file in files]}
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(without_figures(shown), show.console(stderr=False))
     screen = show.console(stderr=True)
-    screen.print(f"Written: {', '.join(show.short(file) for file in written)}", markup=False, soft_wrap=True)
+    screen.print(f"Written: {', '.join(show.short(file) for file in files)}", markup=False, soft_wrap=True)
     if given["least"] is not None:
         refuse_blind(judged(sources.rows, least))
-        answer(verdict_of(judged(sources.rows, least)), least, found.headline, strict=given["unsure"] == "fail")
+        answer(verdict_of(judged(sources.rows, least)), least, all_findings.headline, strict=given["unsure"] == "fail")
     return 0
 
 
@@ -94,26 +94,26 @@ def write(page: Page, drawn: Drawn, folder: Path) -> list[Path]:
 
     with friendly_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    files = []
     for name, file in SHEETS.items():
         words = name.replace("_", " ").capitalize()
         save_panels(getattr(drawn, name) or (not_known(words, name),), folder / file)
-        written.append(folder / file)
+        files.append(folder / file)
     buffer = io.StringIO()
     print_page(without_figures(page), Console(file=buffer, width=WIDTH, color_system=None))
     replace_atomically(folder / REPORT, buffer.getvalue().encode())
-    return [*written, folder / REPORT]
+    return [*files, folder / REPORT]
 
 
 def without_figures(page: Page) -> Page:
     """Return what of a page is written rather than drawn."""
     from assay.core.page import Table, Text
 
-    kept = (
+    sections = (
         section.model_copy(update={"elements": tuple(e for e in section.elements if isinstance(e, Text | Table))})
         for section in page.sections
     )
-    return page.model_copy(update={"sections": tuple(section for section in kept if section.elements)})
+    return page.model_copy(update={"sections": tuple(section for section in sections if section.elements)})
 
 
 def refuse_blind(each: Sequence[Judged]) -> None:
@@ -133,7 +133,7 @@ def refuse_blind(each: Sequence[Judged]) -> None:
 def answer(verdict: Verdict, least: float, headline: str, *, strict: bool) -> None:
     """Let the gate speak."""
     if verdict == "no" or (verdict == "unsure" and strict):
-        said = "says no" if verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
-        raise GateSaysNo(f"The gate of {100 * least:.0f} % efficiency {said}. {headline}")
-    said = "is passed" if verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
-    click.echo(f"The gate of {100 * least:.0f} % efficiency {said}.", err=True)
+        outcome = "says no" if verdict == "no" else "cannot tell, and --unsure fail says that is not enough"
+        raise GateSaysNo(f"The gate of {100 * least:.0f} % efficiency {outcome}. {headline}")
+    outcome = "is passed" if verdict == "yes" else "cannot tell, and lets it pass; --unsure fail would not"
+    click.echo(f"The gate of {100 * least:.0f} % efficiency {outcome}.", err=True)

@@ -56,9 +56,9 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
     from assay.isolation.allot import parse_level
     from assay.worker.rendezvous import Torchrun
 
-    place = Torchrun.found()
+    torchrun = Torchrun.found()
     quick = given["quick"] is not None
-    devices, worlds, beyond = placed(given, machine, place)
+    devices, worlds, beyond = placed(given, machine, torchrun)
     kind = devices[0].partition(":")[0]
     subject, sequences = subject_and_lengths(ctx, given, kind)
     measures = kind == "cuda"
@@ -72,7 +72,9 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
         mode="weak" if given["weak"] else "strong",
         ranks_param=given["ranks_param"],
         devices=devices,
-        local_ranks=place.local_world_size if place is not None and place.local_world_size < place.world_size else None,
+        local_ranks=torchrun.local_world_size
+        if torchrun is not None and torchrun.local_world_size < torchrun.world_size
+        else None,
         isolation=parse_level(given["isolation"]),
         repeat=given["repeat"] or repeats(gated=given["min_efficiency"] is not None, quick=quick),
         warmup_runs=chosen(given["warmup_runs"], QUICK_WARMUP_RUNS if quick else WARMUP_RUNS),
@@ -85,7 +87,7 @@ def build(ctx: click.Context, given: dict[str, Any], machine: Machine) -> Scalin
         strangers=given["strangers"],
         retakes=given["retakes"],
         timeout_s=given["timeout"],
-        cpu_groups=groups_of(given, machine, devices, worlds, place),
+        cpu_groups=groups_of(given, machine, devices, worlds, torchrun),
         seed=given["seed"],
     )
     check(options)
@@ -126,8 +128,8 @@ def subject_and_lengths(ctx: click.Context, given: dict[str, Any], kind: str) ->
         raise BadInput(f"{flag} is of another workload; dilated attention has flags of its own (--help).")
     if find_spec("torch") is None:
         raise MachineCannot("Dilated attention needs PyTorch: pip install 'gpu-assay[torch]'.")
-    told = with_usual(given, kind)
-    return subject_of(told, kind), sequences_of(told, kind)
+    flags_with_sizes = with_usual(given, kind)
+    return subject_of(flags_with_sizes, kind), sequences_of(flags_with_sizes, kind)
 
 
 def with_usual(given: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -146,27 +148,27 @@ def placed(
     from assay.experiments.scaling.options import Beyond
     from assay.isolation.devices import choose
 
-    asked = processes(given)
-    found = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
-    on_cpu = found[0].startswith("cpu")
-    there = len(machine.cores) if on_cpu and not given["devices"] else len(found)
+    rank_counts = processes(given)
+    devices = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=given["cpu_groups"])
+    on_cpu = devices[0].startswith("cpu")
+    there = len(machine.cores) if on_cpu and not given["devices"] else len(devices)
     if place is not None:
-        if asked is not None and asked > place.world_size:
-            raise BadInput(f"{asked} ranks are more than the {place.world_size} processes that torchrun started.")
+        if rank_counts is not None and rank_counts > place.world_size:
+            raise BadInput(f"{rank_counts} ranks are more than the {place.world_size} processes that torchrun started.")
         there = place.world_size
-    worlds: tuple[int, ...] = (asked or (place.world_size if place is not None else len(found)),)
+    worlds: tuple[int, ...] = (rank_counts or (place.world_size if place is not None else len(devices)),)
     beyond: tuple[Beyond, ...] = ()
     if given["every"]:
-        if asked is not None:
+        if rank_counts is not None:
             raise BadInput("--all means 1, 2, 4 and 8 ranks, and another flag says how many.")
         only = "torchrun started" if place is not None else "there are only"
         what = "processes" if place is not None else "cores" if on_cpu else "GPUs"
         worlds = tuple(world for world in EVERY if world <= there)
         beyond = tuple(Beyond(world=w, reason=f"{only} {there} {what}") for w in EVERY if w > there)
-    groups = groups_of(given, machine, found, worlds, place)
+    groups = groups_of(given, machine, devices, worlds, place)
     if groups is not None and not any(":" in word for word in given["devices"]):
-        found = choose(machine, devices=given["devices"], cpu_groups=groups)
-    return found[: max(1, local_ranks(max(worlds), place))], worlds, beyond
+        devices = choose(machine, devices=given["devices"], cpu_groups=groups)
+    return devices[: max(1, local_ranks(max(worlds), place))], worlds, beyond
 
 
 def local_ranks(world: int, place: Torchrun | None) -> int:
@@ -200,8 +202,8 @@ def say_what_is_meant(ctx: click.Context, options: ScalingOptions) -> None:
     from assay.experiments.scaling.tables import sharing
     from assay.worker.rendezvous import Torchrun
 
-    place = Torchrun.found()
-    if place is not None and place.rank > 0:
+    torchrun = Torchrun.found()
+    if torchrun is not None and torchrun.rank > 0:
         return
     params = options.subject.params
     if options.is_attention and options.kind == "cpu":
@@ -212,13 +214,13 @@ def say_what_is_meant(ctx: click.Context, options: ScalingOptions) -> None:
             f"{params['dtype']}.",
             err=True,
         )
-    told = [
+    notices = [
         f"{p.envvar}={' '.join(v) if isinstance(v := ctx.params[str(p.name)], tuple) else v}"
         for p in ctx.command.params
         if p.envvar and ctx.get_parameter_source(str(p.name)) == ParameterSource.ENVIRONMENT
     ]
-    if told:
-        click.echo(f"From the environment: {', '.join(told)}.", err=True)
+    if notices:
+        click.echo(f"From the environment: {', '.join(notices)}.", err=True)
     for sentence in sentences(skipped(options)):
         click.echo(f"Skipped: {sentence}", err=True)
     if options.crowd > len(options.devices):

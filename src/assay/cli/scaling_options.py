@@ -80,8 +80,8 @@ def subject_of(given: Mapping[str, Any], kind: str) -> Subject:
         "backend": backend(given),
     }
     words = {name: str(value).lower() if name == "causal" else str(value) for name, value in chosen.items()}
-    told = {name: words[name] for name, value in chosen.items() if value is not None}
-    return registry.subject(f"{WORKLOAD}@torch", device_kind=kind, given=told)
+    params = {name: words[name] for name, value in chosen.items() if value is not None}
+    return registry.subject(f"{WORKLOAD}@torch", device_kind=kind, given=params)
 
 
 def sequences_of(given: Mapping[str, Any], kind: str) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def sequences_of(given: Mapping[str, Any], kind: str) -> tuple[int, ...]:
 
 def whole_numbers(option: str, words: tuple[str, ...]) -> tuple[int, ...]:
     """Return whole numbers of at least 1, each once, in order."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for word in words:
         try:
             number = int(word)
@@ -99,8 +99,8 @@ def whole_numbers(option: str, words: tuple[str, ...]) -> tuple[int, ...]:
             number = 0
         if number < 1:
             raise BadInput(f"{option} takes whole numbers of at least 1, not {word!r}.")
-        found[number] = None
-    return tuple(sorted(found))
+        numbers[number] = None
+    return tuple(sorted(numbers))
 
 
 def head_dim(given: Mapping[str, Any], heads: int, embed_dim: int) -> int:

@@ -110,14 +110,14 @@ def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
     from assay.core.durable import read_json
     from assay.core.results import Findings
 
-    found = Findings.model_validate(read_json(run / "findings.json")).findings
-    asked = [finding for finding in found if finding.facts.get("status") != "skipped"]
-    verdicts = {finding.verdict for finding in asked}
+    findings = Findings.model_validate(read_json(run / "findings.json")).findings
+    decided = [finding for finding in findings if finding.facts.get("status") != "skipped"]
+    verdicts = {finding.verdict for finding in decided}
     verdict = "no" if "no" in verdicts else "unsure" if "unsure" in verdicts else "yes"
-    told = [finding.claim for finding in asked if finding.verdict == verdict]
-    said = {"yes": "it is so", "no": "it is not so", "unsure": "it cannot be told whether this is so"}[verdict]
+    claims = [finding.claim for finding in decided if finding.verdict == verdict]
+    outcome = {"yes": "it is so", "no": "it is not so", "unsure": "it cannot be told whether this is so"}[verdict]
     lets = "; that passes, and --unsure fail would not let it" if verdict == "unsure" and not fail_unsure else ""
-    click.echo(f"Gate: {said}: {'; '.join(told)}{lets}.", err=True)
+    click.echo(f"Gate: {outcome}: {'; '.join(claims)}{lets}.", err=True)
     return 1 if verdict == "no" or (verdict == "unsure" and fail_unsure) else code
 
 

@@ -133,8 +133,8 @@ def measured(options: ScalingOptions, machine: Machine, given: dict[str, Any]) -
         return gated(run, code, fail_unsure=given["unsure"] == "fail")
 
     with parent_of(given) as parent:
-        told = {**given, "output_dir": parent}
-        return measure.as_told(EXPERIMENT, options, machine, options.seed, told, kept=saved, afterwards=afterwards)
+        run_flags = {**given, "output_dir": parent}
+        return measure.as_told(EXPERIMENT, options, machine, options.seed, run_flags, kept=saved, afterwards=afterwards)
 
 
 class LeavesLatest:
@@ -181,8 +181,8 @@ def gated(run: Path, code: int, *, fail_unsure: bool) -> int:
     from assay.core.durable import read_json
     from assay.core.results import Findings
 
-    found = Findings.model_validate(read_json(run / "findings.json"))
-    answer = next((f for f in found.findings if f.facts.get("about") == "gate"), None)
+    findings = Findings.model_validate(read_json(run / "findings.json"))
+    answer = next((f for f in findings.findings if f.facts.get("about") == "gate"), None)
     if answer is None:
         return code
     click.echo(f"Gate: {answer.reason}", err=True)

@@ -42,20 +42,20 @@ def command(**given: Any) -> int:
 
     if find_spec("torch") is None:
         raise MachineCannot("Dilated attention needs PyTorch: pip install 'gpu-assay[torch]'.")
-    place, machine = Torchrun.found(), detect()
-    if place is not None and place.rank > 0:
-        return serve(place, machine)
-    ranks = given["nproc"] or (place.world_size if place is not None else 1)
-    if place is not None and ranks > place.world_size:
-        raise BadInput(f"--nproc {ranks} is more than the {place.world_size} processes that torchrun started.")
-    found = tried(machine, place, ranks, given)
+    torchrun, machine = Torchrun.found(), detect()
+    if torchrun is not None and torchrun.rank > 0:
+        return serve(torchrun, machine)
+    ranks = given["nproc"] or (torchrun.world_size if torchrun is not None else 1)
+    if torchrun is not None and ranks > torchrun.world_size:
+        raise BadInput(f"--nproc {ranks} is more than the {torchrun.world_size} processes that torchrun started.")
+    findings = tried(machine, torchrun, ranks, given)
     if given["as_json"]:
-        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(findings.as_json(), indent=2, ensure_ascii=False))
     else:
-        shown(found, machine)
-    if not found.passed:
+        shown(findings, machine)
+    if not findings.passed:
         click.echo("assay: Not every check passed.", err=True)
-    return 0 if found.passed else 1
+    return 0 if findings.passed else 1
 
 
 def tried(machine: Machine, place: Torchrun | None, ranks: int, given: dict[str, Any]) -> Tested:
@@ -82,12 +82,12 @@ def tried(machine: Machine, place: Torchrun | None, ranks: int, given: dict[str,
         with stop_on_signals(), Guardian(), starter_for(place, Path(folder), Path.cwd()) as starter:
             elsewhere = starter.machines if isinstance(starter, Hub) else {}
             outcome = Launcher(machine, starter, elsewhere).measure(trial)
-            found = judged(trial, outcome.evidence, outcome.reason)
+            findings = judged(trial, outcome.evidence, outcome.reason)
             if isinstance(starter, Hub):
-                starter.exit_code = 0 if found.passed else 1
+                starter.exit_code = 0 if findings.passed else 1
     if outcome.status == "refused":
         raise MachineCannot(f"It could not be tried: {outcome.reason}.")
-    return found
+    return findings
 
 
 def shown(found: Tested, machine: Machine) -> None:

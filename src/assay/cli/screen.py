@@ -70,9 +70,9 @@ class PlainScreen:
     def show(self) -> None:
         """Print one line."""
         rows = rows_of(self._recording.latest())
-        told = "; ".join(" ".join([row[0], ", ".join(cell for cell in row[1:] if cell)]) for row in rows)
+        line = "; ".join(" ".join([row[0], ", ".join(cell for cell in row[1:] if cell)]) for row in rows)
         with suppress(OSError):  # a screen that cannot be written must not end the recording
-            self._console.print(told, markup=False, soft_wrap=True)
+            self._console.print(line, markup=False, soft_wrap=True)
 
 
 class LiveScreen:

@@ -66,8 +66,8 @@ class Luggage:
         """
         path = self._cwd / text
         if path.is_dir():
-            for each in _within(path):
-                self._take(each)
+            for file in _within(path):
+                self._take(file)
         elif path.is_file():
             self._take(path)
         else:
@@ -83,13 +83,15 @@ class Luggage:
             BadInput: It names a file by its path from the root, which would mean another one there, or one outside.
         """
         for text in _texts(path):
-            place, _ = _split(text)
-            if Path(place).is_absolute() and _is_file(Path(place)):
-                raise BadInput(f"{path} names {place}; a file that goes along is named relative to where you start.")
+            path_text, _ = _split(text)
+            if Path(path_text).is_absolute() and _is_file(Path(path_text)):
+                raise BadInput(
+                    f"{path} names {path_text}; a file that goes along is named relative to where you start."
+                )
             for base in (self._cwd, path.parent) if around else (self._cwd,):
-                if place and _is_file(base / place):
-                    self._make_sure_inside(base / place, path)
-                    self._take_with_its_kind(base / place, function=place != text)
+                if path_text and _is_file(base / path_text):
+                    self._make_sure_inside(base / path_text, path)
+                    self._take_with_its_kind(base / path_text, function=path_text != text)
 
     def _make_sure_inside(self, path: Path, teller: Path) -> None:
         inside = path.resolve().is_relative_to(self._cwd.resolve())
@@ -99,12 +101,12 @@ class Luggage:
             )
 
     def _named(self, word: str, *, absolute: bool) -> str:
-        place, function = _split(word)
-        path = self._cwd / place
-        if not place or not _is_file(path) or (Path(place).is_absolute() and not absolute):
+        path_text, function = _split(word)
+        path = self._cwd / path_text
+        if not path_text or not _is_file(path) or (Path(path_text).is_absolute() and not absolute):
             return word
         self._take_with_its_kind(path, function=bool(function))
-        return f"{self._there(path)}{function}" if Path(place).is_absolute() else word
+        return f"{self._there(path)}{function}" if Path(path_text).is_absolute() else word
 
     def _take_with_its_kind(self, path: Path, *, function: bool) -> None:
         if not self._take(path):
@@ -130,12 +132,12 @@ def words_there(words: Iterable[str], luggage: Luggage) -> tuple[str, ...]:
 
     Behind ``--`` stands a command: what it names from the root is there already, or means nothing.
     """
-    told: list[str] = []
+    translated: list[str] = []
     behind = False
     for word in words:
-        told.append(word if word == "--" else luggage.word(word, absolute=not behind))
+        translated.append(word if word == "--" else luggage.word(word, absolute=not behind))
         behind = behind or word == "--"
-    return tuple(told)
+    return tuple(translated)
 
 
 def sent_along(
@@ -149,27 +151,27 @@ def sent_along(
     from assay.hosts.base import Shipped
     from assay.hosts.remote.frames import runs_there
 
-    place = runs_there(number)
+    runs_folder = runs_there(number)
     if "run" in given:
         from assay.store.runs import RunFolder
 
         run = RunFolder.open(given["run"])
         luggage = Luggage(Path(run.plan.cwd))
-        for each in _before(run.path):
-            luggage.add(each)
+        for path in _before(run.path):
+            luggage.add(path)
         luggage.told(run.path / "plan.json", around=False)
-        there = f"{place}/{run.path.name}"
+        there = f"{runs_folder}/{run.path.name}"
         words = tuple(there if Path(word) == given["run"] else word for word in words)
         words = words if there in words else (*words, there)  # it was not named, but is the latest
         folder = Shipped(here=str(run.path), there=there)
         return Path(run.plan.cwd), words, (*luggage.shipped(), folder)
     luggage = Luggage(Path.cwd())
-    for each in given["ship"]:
-        luggage.add(each)
+    for path in given["ship"]:
+        luggage.add(path)
     words = words_there(words, luggage)
     if any(parameter.name == "output_dir" for parameter in ctx.command.params):
         cut = words.index("--") if "--" in words else len(words)
-        words = (*words[:cut], "--output-dir", place, *words[cut:])
+        words = (*words[:cut], "--output-dir", runs_folder, *words[cut:])
     return Path.cwd(), words, luggage.shipped()
 
 
@@ -183,7 +185,7 @@ def _before(run: Path) -> list[str]:
         try:
             if run_of(path.parent) == run:
                 files = Order.model_validate(read_json(path)).files
-                return [each.here for each in files if Path(each.here).is_file()]
+                return [file.here for file in files if Path(file.here).is_file()]
         except (AssayError, ValueError):
             continue
     return []
@@ -191,8 +193,8 @@ def _before(run: Path) -> list[str]:
 
 def _split(word: str) -> tuple[str, str]:
     """Return the path in ``file.py:function`` and what follows it; of other words all of it."""
-    place, colon, name = word.rpartition(":")
-    return (place, f":{name}") if colon and place.endswith(".py") else (word, "")
+    path_text, colon, name = word.rpartition(":")
+    return (path_text, f":{name}") if colon and path_text.endswith(".py") else (word, "")
 
 
 def _is_file(path: Path) -> bool:

@@ -45,8 +45,8 @@ class After:
             has_keys(config, {threshold.key: threshold.never for threshold in options.thresholds})
         before = None if given["baseline"] is None else baseline.read(given["baseline"])
         if before is not None:
-            for said in baseline.check(before, options, device_info(machine, options.device).device_name):
-                click.echo(said, err=True)
+            for warning in baseline.check(before, options, device_info(machine, options.device).device_name):
+                click.echo(warning, err=True)
         return cls(
             options, config, given["output"], given["report"], before, given["unsure"] == "fail", given["as_json"]
         )
@@ -57,8 +57,10 @@ class After:
         from assay.experiments.threshold.saved import read
 
         self._leave(run)
-        answers = [answer(judged, self.options.decide_on) for judged in read(run).judged(None, self.options.decide_on)]
-        if not any(each.judged.measured for each in answers):
+        answers = [
+            answer(judgement, self.options.decide_on) for judgement in read(run).judged(None, self.options.decide_on)
+        ]
+        if not any(threshold_answer.judged.measured for threshold_answer in answers):
             return code or 3
         refused = parity_says_no(answers)
         if self.baseline is not None:
@@ -82,10 +84,12 @@ class After:
     def _rose(self, answers: Sequence[Answer], before: Baseline) -> bool:
         from assay.experiments.threshold.baseline import compare
 
-        found = compare(answers, before)
-        for each in found:
-            click.echo(f"Baseline: {each.said}.", err=True)
-        return any(each.rose == "yes" or (each.rose == "unsure" and self.fail_unsure) for each in found)
+        comparisons = compare(answers, before)
+        for comparison in comparisons:
+            click.echo(f"Baseline: {comparison.said}.", err=True)
+        return any(
+            comparison.rose == "yes" or (comparison.rose == "unsure" and self.fail_unsure) for comparison in comparisons
+        )
 
 
 class Here:
@@ -103,8 +107,8 @@ class Here:
 
         writable(self._given)
         if self._given["update_config"] and self._given["file"] is None:
-            wanted = load(self._given["thresholds"] or DEFAULT)
-            has_keys(self._given["config"], {each.key: each.never for each in wanted})
+            thresholds = load(self._given["thresholds"] or DEFAULT)
+            has_keys(self._given["config"], {threshold.key: threshold.never for threshold in thresholds})
         if self._given["baseline"] is not None:
             from assay.experiments.threshold import baseline
 
@@ -133,10 +137,10 @@ def writable(given: Mapping[str, Any]) -> None:
 
 def parity_says_no(answers: Sequence[Answer]) -> bool:
     """Return whether a fast path is not known to be right, and say so."""
-    wrong = [each for each in answers if each.judged.measured and each.parity != "passed"]
-    for each in wrong:
-        click.echo(f"Parity: {each.name}: {each.why[0]}", err=True)
-    return bool(wrong)
+    failures = [failed for failed in answers if failed.judged.measured and failed.parity != "passed"]
+    for failed in failures:
+        click.echo(f"Parity: {failed.name}: {failed.why[0]}", err=True)
+    return bool(failures)
 
 
 def has_keys(config: Path, keys: Mapping[str, Any]) -> None:
@@ -154,10 +158,14 @@ def update(config: Path, answers: Sequence[Answer], *, write: bool, as_json: boo
     """Show what changes in a configuration, and write it unless that is not to be."""
     from assay.store import yaml_edit
 
-    changes = {each.key: each.value for each in answers if each.value is not None}
-    for each in answers:
-        if each.value is None:
-            click.echo(f"Nothing is written to {each.key}: {each.headline}.", err=True)
+    changes = {
+        threshold_answer.key: threshold_answer.value
+        for threshold_answer in answers
+        if threshold_answer.value is not None
+    }
+    for threshold_answer in answers:
+        if threshold_answer.value is None:
+            click.echo(f"Nothing is written to {threshold_answer.key}: {threshold_answer.headline}.", err=True)
     if not changes:
         return
     shown = yaml_edit.preview(config, changes)

@@ -53,14 +53,16 @@ def command(**given: Any) -> int:
     margin = None if given["safety_margin"] is None else margin_of(given["safety_margin"])
     saved = read(given["results"])
     decide_on = given["decide_on"] or saved.decide_on
-    answers = [answer(judged, decide_on) for judged in saved.judged(margin, decide_on)]
-    threshold_after.has_keys(given["config"], {each.key: each.judged.threshold.never for each in answers})
+    answers = [answer(judgement, decide_on) for judgement in saved.judged(margin, decide_on)]
+    threshold_after.has_keys(
+        given["config"], {threshold_answer.key: threshold_answer.judged.threshold.never for threshold_answer in answers}
+    )
     for note in notes(saved):
         click.echo(note, err=True)
     if given["as_json"]:
         identity = None if saved.results is None else saved.results.identity
-        found = results(saved.device, answers, decide_on, saved.measured_at, identity)
-        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        result = results(saved.device, answers, decide_on, saved.measured_at, identity)
+        click.echo(json.dumps(result.as_json(), indent=2, ensure_ascii=False))
     else:
         shown(page(given["results"], saved, answers))
     refused = threshold_after.parity_says_no(answers)
@@ -74,10 +76,10 @@ def notes(saved: Saved) -> list[str]:
 
     here = {gpu.name for gpu in detect().gpus}
     device = saved.device.device_name
-    told = [f"Measured on {device or 'a device that the file does not name'}."]
+    lines = [f"Measured on {device or 'a device that the file does not name'}."]
     if here and device not in here:
-        told.append(f"This machine has {', '.join(sorted(here))}: thresholds of another device may not hold here.")
-    return [*told, *saved.notes]
+        lines.append(f"This machine has {', '.join(sorted(here))}: thresholds of another device may not hold here.")
+    return [*lines, *saved.notes]
 
 
 def page(path: Path, saved: Saved, answers: Sequence[Answer]) -> Page:

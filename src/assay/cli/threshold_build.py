@@ -25,13 +25,13 @@ def by_its_older_name(given: Mapping[str, Any]) -> dict[str, Any]:
     provider, on = given["provider"], given["on"]
     if provider is not None and on not in {LOCAL, provider}:
         raise BadInput(f"--provider is the older name of --on, and {provider} is not {on}; give one of them.")
-    found = {**given, "provider": None, "on": provider or on}
-    if found["on"] == LOCAL and given["gpu_type"] is not None:
+    merged = {**given, "provider": None, "on": provider or on}
+    if merged["on"] == LOCAL and given["gpu_type"] is not None:
         raise BadInput(
             f"--gpu-type {given['gpu_type']} says what kind of GPU to rent, and nothing is rented here; "
             "--gpus 0 chooses among those of this machine."
         )
-    return found
+    return merged
 
 
 def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
@@ -46,9 +46,9 @@ def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
 
     groups = given["cpu_groups"] or (None if given["devices"] and given["devices"] != ("cpu",) else 1)
     chosen = choose(machine, gpus=given["gpus"], devices=given["devices"], cpu_groups=groups)
-    asked = given["gpus"] or [name for name in given["devices"] if ":" in name]
-    if len(asked) > 1:
-        raise BadInput(f"A threshold is that of one device, and {len(asked)} are named; run them one by one.")
+    named_devices = given["gpus"] or [name for name in given["devices"] if ":" in name]
+    if len(named_devices) > 1:
+        raise BadInput(f"A threshold is that of one device, and {len(named_devices)} are named; run them one by one.")
     device = chosen[0]
     kind = kind_of(device)
     path: Path = given["thresholds"] or DEFAULT
@@ -62,7 +62,8 @@ def build(given: Mapping[str, Any], machine: Machine) -> ThresholdOptions:
     try:
         return ThresholdOptions(
             thresholds=tuple(
-                planned(wanted, kind=kind, grid=given["grid"], margin=margin, sizes=sizes) for wanted in load(path)
+                planned(threshold, kind=kind, grid=given["grid"], margin=margin, sizes=sizes)
+                for threshold in load(path)
             ),
             device=device,
             decide_on=given["decide_on"],

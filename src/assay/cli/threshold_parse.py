@@ -39,18 +39,18 @@ def command(file: Path, output: Path | None) -> int:
     from assay.experiments.threshold.older_lines import parse
 
     name = "stdin" if file == STDIN else str(file)
-    found = parse(text_of(file))
-    if not found.rows:
-        raise BadInput(nothing(found, name))
-    for said in remarks(found):
-        click.echo(f"{name}: {said}.", err=True)
-    data = {"device_info": None, "recommendation": None, "results": [row.as_json() for row in found.rows]}
+    parsed = parse(text_of(file))
+    if not parsed.rows:
+        raise BadInput(nothing(parsed, name))
+    for note in remarks(parsed):
+        click.echo(f"{name}: {note}.", err=True)
+    data = {"device_info": None, "recommendation": None, "results": [row.as_json() for row in parsed.rows]}
     text = json.dumps({**data, "parity_passed": None}, indent=2)
     if output is None:
         click.echo(text)
         return 0
     replace_atomically(output, f"{text}\n".encode())
-    click.echo(f"{len(found.rows)} {'row' if len(found.rows) == 1 else 'rows'} written to {output}.", err=True)
+    click.echo(f"{len(parsed.rows)} {'row' if len(parsed.rows) == 1 else 'rows'} written to {output}.", err=True)
     return 0
 
 
@@ -79,14 +79,14 @@ def nothing(found: Read, name: str) -> str:
 
 def remarks(found: Read) -> list[str]:
     """Return what must be told of what was read."""
-    said: list[str] = []
+    notes: list[str] = []
     if found.others:
         were = "line was" if found.others == 1 else "lines were"
-        said.append(f"{found.others} other {were} left out")
+        notes.append(f"{found.others} other {were} left out")
     if found.broken:
-        said.append(f"{_lines(found.broken)} like a row, but not whole: left out")
+        notes.append(f"{_lines(found.broken)} like a row, but not whole: left out")
     more = [f"and {len(found.odd) - AT_MOST} more such remarks"] if len(found.odd) > AT_MOST else []
-    return [*said, *found.odd[:AT_MOST], *more]
+    return [*notes, *found.odd[:AT_MOST], *more]
 
 
 def _lines(numbers: tuple[int, ...]) -> str:

@@ -57,8 +57,8 @@ def command(targets: tuple[str, ...], as_json: bool, **given: Any) -> int:
     show(outcome.timed(), disturbance, as_json=as_json)
     if outcome.printed:
         size = f"{outcome.printed:,} bytes"
-        said = f"it printed {size} while it was timed: they are not shown, and printing is part of its time"
-        click.echo(f"note: {said}", err=True)
+        warning = f"it printed {size} while it was timed: they are not shown, and printing is part of its time"
+        click.echo(f"note: {warning}", err=True)
     if not outcome.failures:
         return 0
     failed = f"{len(outcome.failures)} of {outcome.planned} processes failed"
@@ -189,15 +189,15 @@ def show(timed: Timed, seen: Disturbance, *, as_json: bool) -> None:
     from assay.reports.timed import print_comparison, print_measurement
 
     if as_json:
-        found = timed.measurement or timed.comparison
-        told = {
+        result = timed.measurement or timed.comparison
+        data = {
             "schema": SCHEMA_VERSION,
-            "scope": None if found is None else found.scope,
-            "processes": None if found is None else found.processes,
+            "scope": None if result is None else result.scope,
+            "processes": None if result is None else result.processes,
             **timed.model_dump(mode="json", exclude={"kind", "budget_s"}),
             "disturbance": seen.as_json(),
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
     quality = process_line(seen.complaints)
     if timed.measurement is not None:

@@ -54,12 +54,12 @@ def command(workload: str, **given: Any) -> int:
     from assay.machine.detect import detect
 
     machine = detect()
-    order = build(workload, given, machine)
+    job = build(workload, given, machine)
     if given["print_commands"]:
-        show_commands(ready_made(order.calls), as_json=given["as_json"])
+        show_commands(ready_made(job.calls), as_json=given["as_json"])
         return 0
-    folder, traced = carry_out(order, given, machine)
-    show(order, folder, traced, as_json=given["as_json"])
+    folder, traced = carry_out(job, given, machine)
+    show(job, folder, traced, as_json=given["as_json"])
     refused = traced.summary.counters.refused
     if given["counters"] == "ncu" and refused is not None:
         raise MachineCannot(f"There are no counters: {refused}; the rest is kept.")
@@ -157,15 +157,15 @@ def show(order: TraceOrder, folder: Path, traced: Trace, *, as_json: bool) -> No
     commands = ready_made(order.calls)
     if as_json:
         summary = traced.summary.model_dump(mode="json", exclude={"schema_version"})
-        said = {"schema": SCHEMA_VERSION, "folder": str(folder), **summary, "commands": commands}
-        click.echo(json.dumps(said, indent=2, ensure_ascii=False))
+        data = {"schema": SCHEMA_VERSION, "folder": str(folder), **summary, "commands": commands}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_page(page_of(traced.summary), screen.console(stderr=False))
         if order.calls.visible is not None:
             click.echo()
             show_commands(commands, as_json=False)
-    place = screen.short(folder)
-    click.echo(f"Rows: {place}/{KERNELS}, trace for ui.perfetto.dev: {place}/{PERFETTO}", err=True)
+    folder_text = screen.short(folder)
+    click.echo(f"Rows: {folder_text}/{KERNELS}, trace for ui.perfetto.dev: {folder_text}/{PERFETTO}", err=True)
 
 
 def show_commands(commands: dict[str, str], *, as_json: bool) -> None:

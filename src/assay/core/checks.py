@@ -22,5 +22,5 @@ def check(
     **facts: Scalar,
 ) -> Finding:
     """Return a claim about this machine that was looked into; ``fix`` says what to do where it does not hold."""
-    told: dict[str, Scalar] = {"topic": topic, "fix": fix, **facts}
-    return Finding(claim=claim, estimate=estimate, verdict=verdict, reason=reason, records=(), facts=told)
+    details: dict[str, Scalar] = {"topic": topic, "fix": fix, **facts}
+    return Finding(claim=claim, estimate=estimate, verdict=verdict, reason=reason, records=(), facts=details)

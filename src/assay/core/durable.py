@@ -109,9 +109,9 @@ def _in_words(error: OSError, path: Path) -> AssayError | None:
 
 
 def _what_is_in_the_way(path: Path) -> str:
-    for place in (path, *path.parents):
-        if os.path.lexists(place) and not place.is_dir():
-            return f"{place} is a file, but a folder is needed there."
+    for ancestor in (path, *path.parents):
+        if os.path.lexists(ancestor) and not ancestor.is_dir():
+            return f"{ancestor} is a file, but a folder is needed there."
     return f"{path} already exists."
 
 
@@ -178,9 +178,9 @@ def _end_of_complete_lines(descriptor: int, stop: int) -> int:
     """Return the offset just after the last newline before another offset, 0 if there is none."""
     while stop > 0:
         start = max(0, stop - _CHUNK_BYTES)
-        found = os.pread(descriptor, stop - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = os.pread(descriptor, stop - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         stop = start
     return 0
 
@@ -370,11 +370,11 @@ def read_settings(path: Path) -> JsonValue:
 
 def _refuse_unusable_text(content: JsonValue) -> None:
     """Raise a ValueError where a text holds what no name, path or command can: a NUL, or half of a surrogate pair."""
-    written = json.dumps(content, ensure_ascii=False)
-    if "\\u0000" in written.replace("\\\\", ""):
+    text = json.dumps(content, ensure_ascii=False)
+    if "\\u0000" in text.replace("\\\\", ""):
         raise ValueError("it holds a NUL character")
     try:
-        written.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise ValueError(_HALF_PAIR) from None
 
@@ -453,10 +453,10 @@ def _place(error: YAMLError, text: str) -> str:
 
 
 def _problem(error: YAMLError) -> str:
-    said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    if said.startswith("but "):
-        said = f"{getattr(error, 'context', None)} {said}"
-    return " ".join(str(said).split()).rstrip(".")
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if reason.startswith("but "):
+        reason = f"{getattr(error, 'context', None)} {reason}"
+    return " ".join(str(reason).split()).rstrip(".")
 
 
 def _plain(value: object) -> JsonValue:

@@ -246,16 +246,16 @@ def _environment() -> dict[str, str]:
 
 def _wait_until_ready(process: Popen[bytes]) -> None:
     """Read what the guardian says until it is ready; what comes instead is why it failed."""
-    said: list[bytes] = []
+    lines: list[bytes] = []
     if process.stdout is None:
         raise AssertionError("the guardian's output is a pipe")
     with process.stdout as output:
         for line in output:
             if line == _READY:
                 return
-            said.append(line)
+            lines.append(line)
     process.wait()
-    why = said[-1].decode(errors="replace").strip() if said else f"it ended with {process.returncode}"
+    why = lines[-1].decode(errors="replace").strip() if lines else f"it ended with {process.returncode}"
     raise GuardianNotStarted(why)
 
 

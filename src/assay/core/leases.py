@@ -155,8 +155,8 @@ def reap() -> list[Reaped]:
     Leases of living owners, of other hosts (until their deadline) and of other users are left. Files that cannot be
     understood are reported and kept.
     """
-    found, reports = _read_all()
-    for lease in found:
+    readable, reports = _read_all()
+    for lease in readable:
         due = _why_due(lease)
         if due is None:
             reports.append(_report(lease, "left", _why_left(lease)))
@@ -177,8 +177,8 @@ def all_of(kind: str) -> list[Lease]:
 
 def left_behind() -> list[Lease]:
     """Return this user's leases whose owners are dead, newest first."""
-    found = [lease for lease in _read_all()[0] if not processes.alive(lease.owner)]
-    return [lease for lease in found if _is_ours(lease)]
+    orphaned = [lease for lease in _read_all()[0] if not processes.alive(lease.owner)]
+    return [lease for lease in orphaned if _is_ours(lease)]
 
 
 def _is_ours(lease: Lease) -> bool:
@@ -221,8 +221,8 @@ def one_at_a_time() -> Iterator[None]:
 
 def release_all_of(owner: Identity) -> list[Reaped]:
     """Release every lease of one process, newest first; say what became of each."""
-    found, _ = _read_all()
-    mine = [lease for lease in found if lease.owner == owner]
+    readable, _ = _read_all()
+    mine = [lease for lease in readable if lease.owner == owner]
     return [_release_for_another(lease, "its owner has ended", wait=True) for lease in mine]
 
 
@@ -240,15 +240,15 @@ def _write(lease: Lease) -> None:
 
 def _read_all() -> tuple[list[Lease], list[Reaped]]:
     """Return the leases, newest first, and reports on the files that are none."""
-    found: list[Lease] = []
+    readable: list[Lease] = []
     broken: list[Reaped] = []
     for path in sorted(_folder().glob("*.json")):
         try:
-            found.append(_read(path))
+            readable.append(_read(path))
         except BadInput as error:
             if path.exists():
                 broken.append(Reaped(file=str(path), lease=None, outcome="broken", reason=str(error)))
-    return sorted(found, key=lambda lease: lease.created_at, reverse=True), broken
+    return sorted(readable, key=lambda lease: lease.created_at, reverse=True), broken
 
 
 def _read(path: Path) -> Lease:

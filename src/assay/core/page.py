@@ -139,7 +139,7 @@ class Scatter(Value):
 
     @model_validator(mode="after")
     def _the_path_is_of_dots(self) -> Self:
-        if any(not 0 <= place < len(self.dots) for place in self.path):
+        if any(not 0 <= index < len(self.dots) for index in self.path):
             raise ValueError(f"scatter {self.title!r}: its path leads to a dot that is not there")
         return self
 

@@ -290,11 +290,11 @@ class Trial(Value):
     @property
     def workers(self) -> dict[str, int]:
         """How many workers share the cores of each device, those it is placed with included."""
-        found = {device: self.placed_with.count(device) for device in (*self.placed_with, *self.devices)}
+        counts = {device: self.placed_with.count(device) for device in (*self.placed_with, *self.devices)}
         for role in self.roles:
             for device in role.devices:
-                found[device] = max(found[device], role.worker + 1)
-        return found
+                counts[device] = max(counts[device], role.worker + 1)
+        return counts
 
     @property
     def enough(self) -> float | None:

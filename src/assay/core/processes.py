@@ -152,20 +152,20 @@ def _send_until_gone(token: str, sent: signal.Signals, victims: dict[int, int], 
     are, if no process was born or gone in between; on a machine too busy for that, a few more looks must do.
     """
     deadline = time.monotonic() + within_s
-    asked: set[int] = set()
-    seen: list[int] = []
+    signalled: set[int] = set()
+    pids: list[int] = []
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS:
-        before, seen = seen, _pids()
-        found = _carriers(seen, token)
-        for pid in found:
-            if sent == signal.SIGKILL or pid not in asked:
+        before, pids = pids, _pids()
+        carriers = _carriers(pids, token)
+        for pid in carriers:
+            if sent == signal.SIGKILL or pid not in signalled:
                 _signal_marked(pid, token, sent, victims)
-        asked.update(found)
-        empty_looks = 0 if found or _running(victims) else empty_looks + 1
+        signalled.update(carriers)
+        empty_looks = 0 if carriers or _running(victims) else empty_looks + 1
         if empty_looks == 0 and time.monotonic() > deadline:
             return False
-        if empty_looks > 1 and seen == before:
+        if empty_looks > 1 and pids == before:
             break
         time.sleep(_PAUSE_S)
     return True

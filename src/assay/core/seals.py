@@ -57,10 +57,10 @@ def unsealed(data: bytes, before: str = "") -> Sealed | None:
     Raises:
         DamagedFile: The digest is that of other bytes, or of another place.
     """
-    found = _SEAL.search(data)
-    if found is None:
+    match = _SEAL.search(data)
+    if match is None:
         return None
-    content, digest = data[: found.start()], found[1].decode()
+    content, digest = data[: match.start()], match[1].decode()
     if _chained(content, before) != digest:
         raise DamagedFile(_CHANGED)
     return Sealed(content + b"}", digest)
@@ -84,16 +84,16 @@ def read_sealed(path: Path) -> bytes:
         BadInput: It cannot be read, or was written without a digest.
     """
     try:
-        found = unsealed(read_bytes(path))
+        sealed_object = unsealed(read_bytes(path))
     except DamagedFile as error:
         raise DamagedFile(f"{path} is damaged: {error}.") from None
-    if found is None:
+    if sealed_object is None:
         try:
             read_json(path)
         except BadInput as error:
             raise DamagedFile(str(error)) from None
         raise BadInput(f"{path} is not what this version of Assay writes: it has no digest.")
-    return found.body
+    return sealed_object.body
 
 
 def sealed_lines(texts: Iterable[str], start: str) -> list[str]:
@@ -123,8 +123,8 @@ def append_sealed(path: Path, text: str, start: str) -> None:
 
 
 def _last_digest(line: bytes) -> str | None:
-    found = _SEAL.search(line)
-    return None if found is None else found[1].decode()
+    match = _SEAL.search(line)
+    return None if match is None else match[1].decode()
 
 
 def read_chain(path: Path, start: str) -> list[Sealed]:
@@ -138,17 +138,17 @@ def read_chain(path: Path, start: str) -> list[Sealed]:
         return []
     data = read_bytes(path)
     lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
-    found: list[Sealed] = []
+    objects: list[Sealed] = []
     before = start
     for number, line in enumerate(lines, 1):
         try:
-            each = unsealed(line, before)
+            sealed_object = unsealed(line, before)
         except DamagedFile:
             raise DamagedFile(f"{path}, line {number} is damaged: it, or one before it, was changed or lost.") from None
-        if each is None:
+        if sealed_object is None:
             raise DamagedFile(
                 f"{path} holds a line that this version of Assay does not write: line {number} has no digest."
             )
-        found.append(each)
-        before = each.digest
-    return found
+        objects.append(sealed_object)
+        before = sealed_object.digest
+    return objects

@@ -199,13 +199,13 @@ def _remind(request: _Request) -> None:
 def _is_on_its_way() -> bool:
     """Return whether the interrupted code handles a request, or an error that came of one."""
     waiting = [sys.exc_info()[1]]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         error = waiting.pop()
-        if error is None or id(error) in seen:
+        if error is None or id(error) in visited:
             continue
         if isinstance(error, StopRequested):
             return True
-        seen.add(id(error))
+        visited.add(id(error))
         waiting += [error.__context__, error.__cause__]
     return False

@@ -79,8 +79,8 @@ def significant(value: float, digits: int = 4) -> str:
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
-    places = max(0, digits - 1 - exponent)
-    return f"{value:.{places}f}"
+    decimals = max(0, digits - 1 - exponent)
+    return f"{value:.{decimals}f}"
 
 
 def format_time(microseconds: float) -> str:
@@ -88,9 +88,9 @@ def format_time(microseconds: float) -> str:
     if microseconds == 0 or not math.isfinite(microseconds):
         return f"{significant(microseconds)} µs"
     for scale, unit in ((1e-3, "ns"), (1.0, "µs"), (1e3, "ms")):
-        written = significant(microseconds / scale)
-        if abs(float(written)) < 1000:
-            return f"{written} {unit}"
+        number = significant(microseconds / scale)
+        if abs(float(number)) < 1000:
+            return f"{number} {unit}"
     return f"{significant(microseconds / 1e6)} s"
 
 

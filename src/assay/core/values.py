@@ -43,13 +43,13 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     if not problem["loc"] and problem["type"] == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
-    place = ".".join(str(part) for part in problem["loc"]) or "it"
+    location = ".".join(str(part) for part in problem["loc"]) or "it"
     if problem["type"] in PROBLEMS:
-        return f"{place} {PROBLEMS[problem['type']]}"
-    said = problem["msg"]
-    if said.startswith("Input should "):
-        return f"{place} {said.removeprefix('Input ')}"
-    return f"{place}: {said.removeprefix('Value error, ')}"
+        return f"{location} {PROBLEMS[problem['type']]}"
+    message = problem["msg"]
+    if message.startswith("Input should "):
+        return f"{location} {message.removeprefix('Input ')}"
+    return f"{location}: {message.removeprefix('Value error, ')}"
 
 
 def identity(value: Value, *, length: int = 12) -> str:
@@ -62,9 +62,9 @@ def _content(value: Any) -> Any:
     """Return what a value's identity is made of: all of it, but for fields that came later and are not used."""
     if isinstance(value, Value):
         fields = type(value).model_fields
-        told = {name: getattr(value, name) for name in fields}
-        unused = {name for name in type(value).LATER if told[name] == fields[name].default}
-        return {name: _content(part) for name, part in told.items() if name not in unused}
+        contents = {name: getattr(value, name) for name in fields}
+        unused = {name for name in type(value).LATER if contents[name] == fields[name].default}
+        return {name: _content(part) for name, part in contents.items() if name not in unused}
     if isinstance(value, tuple | list):
         return [_content(part) for part in value]
     if isinstance(value, dict):

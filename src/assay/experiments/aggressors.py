@@ -47,8 +47,8 @@ LOADS = {"cpu_hog": "cpu", "memory_hog": "memory", "pcie_copy": "pcie"}
 
 def aggressors_of(words: Sequence[str], kind: str) -> tuple[Aggressor, ...]:
     """Return the aggressors that are named, each once; without a name, all that fit the kind of device."""
-    wanted = words or [name for name, known in NAMED.items() if kind == "cuda" or known.place == "host"]
-    return tuple(_aggressor(word, kind) for word in dict.fromkeys(map(_short, wanted)))
+    names = words or [name for name, named in NAMED.items() if kind == "cuda" or named.place == "host"]
+    return tuple(_aggressor(word, kind) for word in dict.fromkeys(map(_short, names)))
 
 
 def _short(word: str) -> str:
@@ -56,13 +56,13 @@ def _short(word: str) -> str:
 
 
 def _aggressor(word: str, kind: str) -> Aggressor:
-    known = NAMED.get(word)
-    if known is None:
+    named = NAMED.get(word)
+    if named is None:
         return _any(word, kind)
-    if known.place == "device" and kind != "cuda":
+    if named.place == "device" and kind != "cuda":
         raise MachineCannot(f"The aggressor {word} needs a GPU, and the victims are not on one.")
-    subject = registry.subject(known.workload, device_kind="cpu" if known.place == "host" else kind)
-    return Aggressor(name=word, subject=subject, place=known.place)
+    subject = registry.subject(named.workload, device_kind="cpu" if named.place == "host" else kind)
+    return Aggressor(name=word, subject=subject, place=named.place)
 
 
 def _any(word: str, kind: str) -> Aggressor:

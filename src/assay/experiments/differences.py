@@ -52,7 +52,10 @@ def describe(different: Sequence[Difference]) -> str:
 
 
 def _values(several: Sequence[Difference]) -> str:
-    words = [f"{_label(each)}{_value(each, each.baseline)} vs {_value(each, each.other)}" for each in several[:AT_MOST]]
+    words = [
+        f"{_label(difference)}{_value(difference, difference.baseline)} vs {_value(difference, difference.other)}"
+        for difference in several[:AT_MOST]
+    ]
     more = [f"{len(several) - AT_MOST} more"] if len(several) > AT_MOST else []
     return ", ".join([*words, *more])
 

@@ -62,17 +62,17 @@ class Lines:
         problem = min(error.errors(), key=lambda one: one["type"] != UNKNOWN)
         steps: Steps = problem["loc"]
         name = next((step for step in reversed(steps) if isinstance(step, str)), "it")
-        said = problem["msg"]
+        message = problem["msg"]
         if problem["type"] == UNKNOWN:
             keys = keys_at(steps[:-1])
-            said = f"{name!r} is not known here; there are {', '.join(keys)}.{nearest(name, keys)}"
+            message = f"{name!r} is not known here; there are {', '.join(keys)}.{nearest(name, keys)}"
         elif problem["type"] in SHAPES:
-            said = f"{name} {SHAPES[problem['type']]}"
-        elif said.startswith("Input should "):
-            said = f"{name} {said.removeprefix('Input ')}"
+            message = f"{name} {SHAPES[problem['type']]}"
+        elif message.startswith("Input should "):
+            message = f"{name} {message.removeprefix('Input ')}"
         else:
-            said = f"{name} is {said.removeprefix('Value error, ')}"
-        return BadInput(f"{self.at(steps)}: {said}{'' if said.endswith(('.', '?')) else '.'}")
+            message = f"{name} is {message.removeprefix('Value error, ')}"
+        return BadInput(f"{self.at(steps)}: {message}{'' if message.endswith(('.', '?')) else '.'}")
 
 
 def _key(mapping: Mapping[Any, Any], step: int | str) -> Any:

@@ -41,17 +41,17 @@ class Noted(NamedTuple):
 def grouped(pairs: Iterable[tuple[str, str]]) -> list[Noted]:
     """Return what was said of trials, each once; what differs only in its numbers is told with their range."""
     alike: dict[str, list[tuple[str, str]]] = {}
-    for said, trial in pairs:
-        alike.setdefault(_NUMBER.sub("#", said), []).append((said, trial))
+    for text, trial in pairs:
+        alike.setdefault(_NUMBER.sub("#", text), []).append((text, trial))
     return [
-        Noted(merged([said for said, _ in several]), tuple(dict.fromkeys(trial for _, trial in several)))
+        Noted(merged([text for text, _ in several]), tuple(dict.fromkeys(trial for _, trial in several)))
         for several in alike.values()
     ]
 
 
 def merged(several: Sequence[str]) -> str:
     """Return sentences that differ only in their numbers as one, each number as the range of all."""
-    columns = zip(*(_NUMBER.findall(said) for said in several), strict=True)
+    columns = zip(*(_NUMBER.findall(text) for text in several), strict=True)
     ranges = iter([_range(column) for column in columns])
     return _NUMBER.sub(lambda _: next(ranges), several[0])
 
@@ -63,16 +63,17 @@ def _range(numbers: Sequence[str]) -> str:
 
 def notes_table(records: Iterable[Record], labels: Mapping[str, str]) -> list[Element]:
     """Return every note once with the trials it is of; nothing where there is none. ``labels`` name the trials."""
-    taken = list(records)
-    found = grouped((note, labels.get(record.trial, record.block)) for record in taken for note in record.notes)
-    if not found:
+    all_records = list(records)
+    groups = grouped((note, labels.get(record.trial, record.block)) for record in all_records for note in record.notes)
+    if not groups:
         return []
     return [
         Table(
             title="What was noted",
             columns=(Column(title="note"), Column(title="trials", numeric=True), Column(title="which")),
-            rows=tuple((noted.said, len(noted.trials), _which(noted, len(taken))) for noted in found),
-            note=f"Of {len(taken)} trials. Numbers that differ between them are told from the lowest to the highest.",
+            rows=tuple((group.said, len(group.trials), _which(group, len(all_records))) for group in groups),
+            note=f"Of {len(all_records)} trials. Numbers that differ between them are told from the lowest to the "
+            "highest.",
         )
     ]
 

@@ -38,24 +38,26 @@ def quality_of(records: Iterable[Record]) -> DataQuality:
 
 def _sources(trials: Sequence[Sequence[Interference]]) -> list[InterferenceSource]:
     """Return who disturbed trials, the most frequent first; of each, its most in one trial."""
-    found: dict[tuple[InterferenceKind, str], list[Interference]] = {}
+    by_source: dict[tuple[InterferenceKind, str], list[Interference]] = {}
     for several in trials:
         largest: dict[tuple[InterferenceKind, str], Interference] = {}
-        for each in several:
-            known = largest.get((each.kind, each.source))
-            if known is None or (each.amount or 0.0) > (known.amount or 0.0):
-                largest[each.kind, each.source] = each
-        for key, each in largest.items():
-            found.setdefault(key, []).append(each)
+        for interference in several:
+            largest_so_far = largest.get((interference.kind, interference.source))
+            if largest_so_far is None or (interference.amount or 0.0) > (largest_so_far.amount or 0.0):
+                largest[interference.kind, interference.source] = interference
+        for key, interference in largest.items():
+            by_source.setdefault(key, []).append(interference)
     sources = [
         InterferenceSource(
             kind=kind,
             source=source,
             trials=len(several),
-            amount=max((each.amount for each in several if each.amount is not None), default=None),
+            amount=max(
+                (interference.amount for interference in several if interference.amount is not None), default=None
+            ),
             unit=several[0].unit,
         )
-        for (kind, source), several in found.items()
+        for (kind, source), several in by_source.items()
     ]
     return sorted(sources, key=lambda source: -source.trials)
 
@@ -64,25 +66,25 @@ def _shortfalls(trials: Sequence[Sequence[Evidence]]) -> list[IsolationShortfall
     """Return the levels that were asked for and did not hold."""
     short: dict[Isolation, list[list[Evidence]]] = {}
     for workers in trials:
-        for asked in dict.fromkeys(worker.isolation_asked for worker in workers):
-            below = [w for w in workers if w.isolation_asked == asked and w.isolation_held != asked]
+        for level in dict.fromkeys(worker.isolation_asked for worker in workers):
+            below = [w for w in workers if w.isolation_asked == level and w.isolation_held != level]
             if below:
-                short.setdefault(asked, []).append(below)
+                short.setdefault(level, []).append(below)
     return [
         IsolationShortfall(
-            asked=asked,
+            asked=level,
             held=min((w.isolation_held for below in several for w in below), key=LEVELS.index),
             trials=len(several),
             codes=tuple(dict.fromkeys(x.code for below in several for w in below for x in w.isolation_limits)),
             message=next((x.message for below in several for w in below for x in w.isolation_limits), "reason unknown"),
         )
-        for asked, several in short.items()
+        for level, several in short.items()
     ]
 
 
 def quality_lines(quality: DataQuality) -> tuple[Text, ...]:
     """Return the lines that stand under the headline of a page."""
-    return (*_interference_line(quality), *(_isolation_line(quality, each) for each in quality.isolation))
+    return (*_interference_line(quality), *(_isolation_line(quality, shortfall) for shortfall in quality.isolation))
 
 
 def disturbed_by(quality: DataQuality) -> str:
@@ -99,8 +101,7 @@ def process_line(complaints: Sequence[Interference]) -> Text:
     """Return the line for what one process measured, without trials: "Disturbed: ffmpeg (1.4 cores)."."""
     if not complaints:
         return Text(text="No interference detected.")
-    named = [_with(each.source, [amount_text(each.amount, each.unit)] if each.amount is not None else [])
-             for each in complaints]  # fmt: skip
+    named = [_with(c.source, [amount_text(c.amount, c.unit)] if c.amount is not None else []) for c in complaints]
     return Text(text=f"Disturbed: {', '.join(named)}.", tone="unsure")
 
 
@@ -128,8 +129,8 @@ def _with(source: str, facts: Sequence[str]) -> str:
 
 def held_text(evidence: Evidence) -> str:
     """Write the level that held, and the one that was asked for where it did not: "none, not full"."""
-    held, asked = evidence.isolation_held, evidence.isolation_asked
-    return held if held == asked else f"{held}, not {asked}"
+    held, requested = evidence.isolation_held, evidence.isolation_asked
+    return held if held == requested else f"{held}, not {requested}"
 
 
 def amount_text(amount: float, unit: str | None) -> str:

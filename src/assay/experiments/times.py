@@ -27,8 +27,8 @@ CLOCKS = frozenset({"busy_cycles", "clock_mhz", "throttled"})
 
 def decisive(records: Iterable[Record], role: str) -> str:
     """Return the quantity that counts among those that were taken of a role."""
-    taken = {s.quantity for record in records for s in record.series if s.role == role}
-    return next((quantity for quantity in TIMES if quantity in taken), "call_us")
+    measured = {s.quantity for record in records for s in record.series if s.role == role}
+    return next((quantity for quantity in TIMES if quantity in measured), "call_us")
 
 
 def told(record: Record, role: str) -> Estimate | None:

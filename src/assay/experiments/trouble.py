@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def trouble(records: Iterable[Record]) -> list[Section]:
     """Return a section about the trials without a result and the GPUs lost; nothing where all went well."""
-    taken = list(records)
-    elements = (*_failed(taken), *_lost(taken))
+    all_records = list(records)
+    elements = (*_failed(all_records), *_lost(all_records))
     return [Section(title="What went wrong", elements=elements)] if elements else []
 
 

@@ -19,23 +19,26 @@ if TYPE_CHECKING:
 
 def watched_table(records: Records, labels: Mapping[str, str]) -> list[Element]:
     """Return what was seen while each trial was timed, a row for each GPU; nothing where no monitor watched."""
-    seen = [record for record in records if record.meanwhile is not None]
-    if not seen:
+    monitored = [record for record in records if record.meanwhile is not None]
+    if not monitored:
         return []
-    on_gpu = any(record.meanwhile.gpus for record in seen if record.meanwhile is not None)
+    on_gpu = any(record.meanwhile.gpus for record in monitored if record.meanwhile is not None)
     titles = ("trial", "CPUs busy, %", "steal, %", "waited for a CPU, %", "energy, J")
     gpu_titles = ("GPU", "power, W", "SM clock, MHz", "held back, s", "temperature, °C") if on_gpu else ()
-    rows = [row for record in seen for row in _rows(record, labels.get(record.trial, record.block), on_gpu=on_gpu)]
-    disturbed = [bool(record.disturbed) for record in seen for _ in range(_height(record))]
-    said = dict.fromkeys(record.energy_note for record in seen if record.energy_note)
+    rows = [row for record in monitored for row in _rows(record, labels.get(record.trial, record.block), on_gpu=on_gpu)]
+    disturbed = [bool(record.disturbed) for record in monitored for _ in range(_height(record))]
+    energy_notes = dict.fromkeys(record.energy_note for record in monitored if record.energy_note)
     return [
         Table(
             title="What the monitor saw while each trial was timed",
             columns=tuple(Column(title=t, numeric=t not in {"trial", "GPU"}) for t in (*titles, *gpu_titles)),
             rows=tuple(rows),
-            tones=tuple("unsure" if each else "plain" for each in disturbed),
+            tones=tuple("unsure" if is_disturbed else "plain" for is_disturbed in disturbed),
             note="; ".join(
-                ["Marked: disturbed beyond what a measurement bears", *(f"energy {note}" for note in list(said)[:2])]
+                [
+                    "Marked: disturbed beyond what a measurement bears",
+                    *(f"energy {note}" for note in list(energy_notes)[:2]),
+                ]
             )
             + ".",
         )
@@ -47,20 +50,20 @@ def _height(record: Record) -> int:
 
 
 def _rows(record: Record, label: str, *, on_gpu: bool) -> list[tuple[Cell, ...]]:
-    seen = record.meanwhile
-    if seen is None:
+    window = record.meanwhile
+    if window is None:
         return []
     host = (
         label,
-        _digits(seen.cpu_percent, 0),
-        _digits(seen.steal_percent, 1),
-        _digits(seen.pressure_cpu_percent, 0),
+        _digits(window.cpu_percent, 0),
+        _digits(window.steal_percent, 1),
+        _digits(window.pressure_cpu_percent, 0),
         _energy(record.energy),
     )
     if not on_gpu:
         return [host]
     nothing: tuple[Cell, ...] = (None,) * 5
-    return [(*host, *_gpu(gpu)) for gpu in seen.gpus] or [(*host, *nothing)]
+    return [(*host, *_gpu(gpu)) for gpu in window.gpus] or [(*host, *nothing)]
 
 
 def _gpu(seen: GpuSeen) -> tuple[Cell, ...]:
@@ -97,8 +100,8 @@ def sensor_lines(records: Records, origin_ns: int) -> tuple[Line, ...]:
                 thinned.setdefault(f"GPU {line.gpu}", Thinned()).add(at_s, power)
         elif isinstance(line, HostSample) and line.cpu_percent is not None:
             thinned.setdefault("CPUs", Thinned()).add(at_s, line.cpu_percent)
-    shown = {name: each.points for name, each in thinned.items() if name != "CPUs"} or {
-        name: each.points for name, each in thinned.items()
+    shown = {name: series.points for name, series in thinned.items() if name != "CPUs"} or {
+        name: series.points for name, series in thinned.items()
     }
     return tuple(
         Line(label=name, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))

@@ -113,8 +113,8 @@ class Api:
                 if tried == TRIES:
                     raise
                 self.pause(_back_off_s(tried))
-                if (found := look()) is not None:
-                    return found
+                if (existing := look()) is not None:
+                    return existing
         raise AssertionError("unreachable")
 
     def _again(self, ask: Callable[[], T]) -> T:
@@ -190,13 +190,13 @@ def told(data: object, *way: str | int) -> Any:
     Raises:
         MachineCannot: It is not there.
     """
-    found: Any = data
+    value: Any = data
     for step in way:
         try:
-            found = found[step]
+            value = value[step]
         except (KeyError, IndexError, TypeError):
             raise MachineCannot(f"GitHub's answer lacks {'.'.join(map(str, way))}.") from None
-    return found
+    return value
 
 
 def in_path(text: str) -> str:

@@ -29,10 +29,10 @@ class Asking:
         if re.fullmatch(LOGIN, login) is None:
             return False
         try:
-            found = self.api.get(f"/collaborators/{in_path(login)}/permission", "ask who may write")
+            permission = self.api.get(f"/collaborators/{in_path(login)}/permission", "ask who may write")
         except NotThere:
             return False
-        return told(found, "permission") in WRITERS
+        return told(permission, "permission") in WRITERS
 
     def change(self, number: int) -> Change:
         """Return a pull request as it is at this moment."""

@@ -25,9 +25,9 @@ ROWS = 200
 def title(found: Proposal) -> str:
     """Return the title of a pull request: the device, and what changes."""
     changed = [
-        f"{plain(each.answer.key.rpartition('.')[2], 40)} {plain(str(each.old), 20)} → {plain(str(each.new), 20)}"
-        for each in found.changes
-        if each.differs
+        f"{plain(change.answer.key.rpartition('.')[2], 40)} {plain(str(change.old), 20)} → {plain(str(change.new), 20)}"
+        for change in found.changes
+        if change.differs
     ]
     return f"Thresholds of {bare(found.measured.device)}: {', '.join(changed)}"[:250]
 
@@ -60,15 +60,15 @@ def body(found: Proposal, spent: Sequence[Spent], *, commit: str | None, run_url
 def comment(jobs: Sequence[tuple[Job, Proposal | None, str]], *, commit: str | None, run_url: str | None) -> str:
     """Return the comment: a table of all kinds of GPU, and what came of each; ``str`` is what was done with it."""
     lines = [MARKER, "### Thresholds" + (f" at {code(commit[:12])}" if commit else ""), ""]
-    for job, found, done in jobs:
-        asked = f" ({code(job.gpu)} was asked for)" if job.gpu and job.measured else ""
-        lines += [f"**{code(job.title)}**{asked}", ""]
+    for job, proposal, outcome in jobs:
+        requested = f" ({code(job.gpu)} was asked for)" if job.gpu and job.measured else ""
+        lines += [f"**{code(job.title)}**{requested}", ""]
         if job.measured is None:
             lines += [f"No results: {code(job.why or 'not known why', 300)}", ""]
-        elif found is None:
-            lines += [*_answers(job.measured), "", done, ""]
+        elif proposal is None:
+            lines += [*_answers(job.measured), "", outcome, ""]
         else:
-            lines += [*_changes(found.changes), "", done, "", *_reasons(found.changes), ""]
+            lines += [*_changes(proposal.changes), "", outcome, "", *_reasons(proposal.changes), ""]
         if job.measured is not None:
             lines += [*_points(job.measured), ""]
         lines += [*_cost(job.spent), ""]
@@ -82,8 +82,8 @@ def _cut(lines: Sequence[str]) -> str:
     text = "\n".join(lines).rstrip() + "\n"
     if len(text) <= LONGEST:
         return text
-    kept = text[:LONGEST].rsplit("\n", 1)[0]
-    closed = f"{kept}\n```" if kept.count("```") % 2 else kept
+    truncated = text[:LONGEST].rsplit("\n", 1)[0]
+    closed = f"{truncated}\n```" if truncated.count("```") % 2 else truncated
     more = "\n\n</details>" if closed.count("<details>") > closed.count("</details>") else ""
     return f"{closed}{more}\n\nThe rest is too long for GitHub; it is among the artifacts of the run.\n"
 
@@ -91,26 +91,26 @@ def _cut(lines: Sequence[str]) -> str:
 def _changes(changes: Sequence[Change]) -> list[str]:
     rows = [
         (
-            code(each.answer.key),
-            code(each.old),
-            f"**{code(each.new)}**" if each.differs else "as it is",
-            each.found,
-            f"{each.answer.judged.threshold.margin:g}×",
-            each.answer.parity,
+            code(change.answer.key),
+            code(change.old),
+            f"**{code(change.new)}**" if change.differs else "as it is",
+            change.found,
+            f"{change.answer.judged.threshold.margin:g}×",
+            change.answer.parity,
         )
-        for each in changes
+        for change in changes
     ]
     return table(("key", "old", "new", "interval of the threshold", "margin", "parity"), rows)
 
 
 def _answers(found: Measured) -> list[str]:
-    rows = [(code(each.key), code(each.headline, 160), each.parity) for each in found.answers]
+    rows = [(code(answer.key), code(answer.headline, 160), answer.parity) for answer in found.answers]
     return table(("key", "answer", "parity"), rows)
 
 
 def _reasons(changes: Sequence[Change]) -> list[str]:
-    said = [f"{plain(c.answer.name, 60)}: {plain(why, 400)}" for c in changes for why in c.answer.why]
-    return block(said) if said else []
+    lines = [f"{plain(c.answer.name, 60)}: {plain(reason, 400)}" for c in changes for reason in c.answer.why]
+    return block(lines) if lines else []
 
 
 def _points(found: Measured) -> list[str]:
@@ -119,9 +119,9 @@ def _points(found: Measured) -> list[str]:
     left = len(found.results.results) - len(rows)
     more = [f"And {left} more, among the artifacts of the run."] if left else []
     titles = ("threshold", "size", "sequence", "window", "speed-up (bounds)", "reference, ms", "fast, ms", "parity")
-    kept = [number for number in range(len(titles)) if any(row[number] for row in rows)]
-    cells = [[row[number] for number in kept] for row in rows]
-    lines = table([titles[number] for number in kept], cells)
+    columns = [number for number in range(len(titles)) if any(row[number] for row in rows)]
+    cells = [[row[number] for number in columns] for row in rows]
+    lines = table([titles[number] for number in columns], cells)
     return details(f"{len(found.results.results)} points", [*lines, *(["", *more] if more else [])])
 
 
@@ -131,9 +131,9 @@ def _point(row: Row) -> tuple[str, ...]:
     return (
         code(row.threshold, 40),
         f"{row.size:g}",
-        *("" if each is None else str(each) for each in (row.sequence_length, row.window_size)),
+        *("" if value is None else str(value) for value in (row.sequence_length, row.window_size)),
         speed_up,
-        *("" if each is None else f"{each:.4g}" for each in (row.masked_ms, row.fa2_ms)),
+        *("" if value is None else f"{value:.4g}" for value in (row.masked_ms, row.fa2_ms)),
         row.parity,
     )
 
@@ -141,8 +141,8 @@ def _point(row: Row) -> tuple[str, ...]:
 def _cost(spent: Sequence[Spent]) -> list[str]:
     if not spent:
         return ["Cost: no rented machine is in the journal of this run."]
-    told = [f"{code(each.gpu or 'a machine', 30)} at {code(each.provider, 30)}: {_usd(each)}" for each in spent]
-    return [f"Cost: {'; '.join(told)}."]
+    lines = [f"{code(cost.gpu or 'a machine', 30)} at {code(cost.provider, 30)}: {_usd(cost)}" for cost in spent]
+    return [f"Cost: {'; '.join(lines)}."]
 
 
 def _usd(each: Spent) -> str:
@@ -153,7 +153,7 @@ def _usd(each: Spent) -> str:
 
 def _facts(found: Measured, commit: str | None, run_url: str | None) -> list[str]:
     info = found.results.device_info
-    said = [
+    facts = [
         ("device", info.device_name),
         ("driver", info.driver_version),
         ("PyTorch", info.torch_version),
@@ -162,13 +162,13 @@ def _facts(found: Measured, commit: str | None, run_url: str | None) -> list[str
         ("Assay", found.results.assay),
         ("commit", commit),
     ]
-    known = [f"{name} {code(value)}" for name, value in said if value]
-    where = f"Report, samples and every pair: [the artifacts of the run]({run_url})." if run_url else ""
-    return [f"{', '.join(known)}. Decided {_decided(found)}. {where}".rstrip()]
+    parts = [f"{name} {code(value)}" for name, value in facts if value]
+    link = f"Report, samples and every pair: [the artifacts of the run]({run_url})." if run_url else ""
+    return [f"{', '.join(parts)}. Decided {_decided(found)}. {link}".rstrip()]
 
 
 def _decided(found: Measured) -> str:
     """Say by which time it was decided: by both only where both were taken."""
-    told = {time for each in found.answers for time in each.by_time}
+    times = {time for answer in found.answers for time in answer.by_time}
     by = found.results.thresholds[0].decided_on
-    return BY[next(iter(told)) if by == "cautious" and len(told) == 1 else by]
+    return BY[next(iter(times)) if by == "cautious" and len(times) == 1 else by]

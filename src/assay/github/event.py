@@ -110,8 +110,8 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _part(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _word(value: object, pattern: str) -> str | None:

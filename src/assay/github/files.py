@@ -29,8 +29,8 @@ class File:
 
 def tip(api: Api, branch: str) -> str | None:
     """Return the commit at the tip of a branch; null: there is no such branch."""
-    found = api.find(f"/git/ref/heads/{branch_path(branch)}", f"look at the branch {branch}")
-    return None if found is None else str(told(found, "object", "sha"))
+    reference = api.find(f"/git/ref/heads/{branch_path(branch)}", f"look at the branch {branch}")
+    return None if reference is None else str(told(reference, "object", "sha"))
 
 
 def read(api: Api, branch: str, path: str) -> File:
@@ -44,17 +44,17 @@ def read(api: Api, branch: str, path: str) -> File:
         raise BadInput(f"{api.repository} has no branch {branch}, or the token may not see it.")
     what = f"read {path}"
     tree = str(told(api.get(f"/git/commits/{commit}", what), "tree", "sha"))
-    found: dict[str, Any] = {"sha": tree, "type": "tree"}
+    node: dict[str, Any] = {"sha": tree, "type": "tree"}
     for part in path.split("/"):
-        entries = told(api.get(f"/git/trees/{found['sha']}", what), "tree") if found["type"] == "tree" else []
-        matching = [each for each in entries if told(each, "path") == part]
+        entries = told(api.get(f"/git/trees/{node['sha']}", what), "tree") if node["type"] == "tree" else []
+        matching = [entry for entry in entries if told(entry, "path") == part]
         if not matching:
             raise BadInput(f"The branch {branch} of {api.repository} has no file {path}.")
-        found = matching[0]
-    if told(found, "type") != "blob" or told(found, "mode") not in FILE_MODES:
+        node = matching[0]
+    if told(node, "type") != "blob" or told(node, "mode") not in FILE_MODES:
         raise BadInput(f"{path} is no plain file on the branch {branch} of {api.repository}.")
-    blob = api.get(f"/git/blobs/{told(found, 'sha')}", what)
-    return File(path, _text(blob, path), str(told(found, "mode")), commit, tree)
+    blob = api.get(f"/git/blobs/{told(node, 'sha')}", what)
+    return File(path, _text(blob, path), str(told(node, "mode")), commit, tree)
 
 
 def _text(blob: Any, path: str) -> str:

@@ -74,35 +74,35 @@ def gather(paths: Iterable[Path], thresholds: Sequence[Wanted], expected: Sequen
     Raises:
         BadInput: A path leads to nothing.
     """
-    found: list[Job] = []
+    jobs: list[Job] = []
     for path in paths:
         if path.is_dir():
-            found += [_job(folder, thresholds) for folder in _folders(path)]
+            jobs += [_job(folder, thresholds) for folder in _folders(path)]
         elif path.is_file():
-            found.append(_of_file(None, path, None, thresholds))
+            jobs.append(_of_file(None, path, None, thresholds))
         elif not expected:
             raise BadInput(f"{path} does not exist.")
-    there = {job.gpu for job in found}
-    missing = [Job(name, None, "its job left nothing") for name in expected if name not in there]
-    return [*found, *missing]
+    present = {job.gpu for job in jobs}
+    missing = [Job(name, None, "its job left nothing") for name in expected if name not in present]
+    return [*jobs, *missing]
 
 
 def _folders(path: Path) -> list[Path]:
     """Return the folders of jobs in a folder, or the folder itself where it is one."""
     if (path / RESULTS).exists() or (path / EXIT_CODE).exists():
         return [path]
-    return sorted(each for each in path.iterdir() if each.is_dir() and each.name.startswith(FOLDER))
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and folder.name.startswith(FOLDER))
 
 
 def _job(folder: Path, thresholds: Sequence[Wanted]) -> Job:
     name = folder.name.removeprefix(FOLDER)
     gpu = name if name in NAMES else None
     code = _exit_code(folder / EXIT_CODE)
-    spent = _spent(folder / RENTALS)
+    costs = _spent(folder / RENTALS)
     if not (folder / RESULTS).is_file():
-        return Job(gpu, None, _without_results(code), spent)
-    found = _of_file(gpu, folder / RESULTS, code, thresholds)
-    return Job(gpu, found.measured, found.why, spent)
+        return Job(gpu, None, _without_results(code), costs)
+    job = _of_file(gpu, folder / RESULTS, code, thresholds)
+    return Job(gpu, job.measured, job.why, costs)
 
 
 def _of_file(gpu: str | None, file: Path, code: int | None, thresholds: Sequence[Wanted]) -> Job:
@@ -138,7 +138,7 @@ def _spent(journal: Path) -> tuple[Spent, ...]:
     except BadInput:
         return ()
     return tuple(
-        Spent(each.provider, each.gpu, each.quoted_usd(now) if each.released_at else None, each.billed_usd)
-        for each in rentals
-        if each.machines
+        Spent(rental.provider, rental.gpu, rental.quoted_usd(now) if rental.released_at else None, rental.billed_usd)
+        for rental in rentals
+        if rental.machines
     )

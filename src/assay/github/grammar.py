@@ -19,7 +19,7 @@ COMMAND = "/benchmark"
 AT_MOST = 4
 """Kinds of GPU in one comment: each is a machine that is paid for."""
 
-NAMES = frozenset({*FAMILIES, *(each.name for each in TYPES)})
+NAMES = frozenset({*FAMILIES, *(gpu_type.name for gpu_type in TYPES)})
 """Every kind of GPU that can be asked for, as it is written."""
 
 _NAME = r"[A-Za-z0-9]{1,12}(?:-[A-Za-z0-9]{1,12}){0,2}"
@@ -41,13 +41,13 @@ def kinds_in(comment: str, default: str) -> tuple[str, ...]:
     Raises:
         BadInput: It is anything else than the one line; the sentence shows nothing of it but plain letters.
     """
-    found = _COMMENT.fullmatch(comment) if len(comment) <= _LONGEST else None
-    if found is None:
+    match = _COMMENT.fullmatch(comment) if len(comment) <= _LONGEST else None
+    if match is None:
         raise BadInput(
             f"The comment is not understood: all of it must be {COMMAND}, {COMMAND} L4 or {COMMAND} L4,A100 "
             f"(at most {AT_MOST} kinds of GPU), with nothing before or behind it."
         )
-    return kinds(found["names"] or default)
+    return kinds(match["names"] or default)
 
 
 def kinds(text: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def kinds(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in NAMES:
-            meant = next((each for each in sorted(NAMES) if each.upper() == name.upper()), None)
+            meant = next((candidate for candidate in sorted(NAMES) if candidate.upper() == name.upper()), None)
             hint = f" Did you mean {meant}?" if meant else nearest(name, sorted(NAMES))
             raise BadInput(f"There is no GPU type {name}.{hint}")
     return names

@@ -21,9 +21,9 @@ _KEPT = "×±→–µ·…²³°√⌊⌋“”’≤≥"
 def plain(text: str, at_most: int = 200) -> str:
     """Return a text on one line, with nothing hidden in it: ASCII and what Assay itself writes."""
     line = " ".join(text.split())
-    seen = "".join(c for c in line if unicodedata.category(c) not in _HIDDEN)
-    known = "".join(c if c.isascii() or c in _KEPT else "?" for c in seen)
-    return known if len(known) <= at_most else f"{known[: at_most - 1]}…"
+    visible = "".join(c for c in line if unicodedata.category(c) not in _HIDDEN)
+    allowed = "".join(c if c.isascii() or c in _KEPT else "?" for c in visible)
+    return allowed if len(allowed) <= at_most else f"{allowed[: at_most - 1]}…"
 
 
 def code(text: object, at_most: int = 80) -> str:

@@ -53,13 +53,13 @@ def prepare(subject: Path, thresholds: str | None, trusted: Path | None) -> None
         )
     if thresholds is None or trusted is None:
         return
-    place = subject / thresholds
-    if subject.resolve() not in place.resolve().parents:
+    target = subject / thresholds
+    if subject.resolve() not in target.resolve().parents:
         raise BadInput(f"{thresholds} is not within the commit.")
     text = read_text(trusted)
-    with friendly_os_errors(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    replace_atomically(place, text.encode())
+    with friendly_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    replace_atomically(target, text.encode())
 
 
 def links(folder: Path) -> Iterator[Path]:

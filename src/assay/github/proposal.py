@@ -41,12 +41,12 @@ class Change:
     @property
     def found(self) -> str:
         """Between which sizes the threshold lies, or that it lies nowhere, in a few words."""
-        place = self.answer.place
+        threshold = self.answer.place
         if self.answer.parity != "passed":
             return f"none, as parity {PARITY[self.answer.parity]}"
-        if place.decision == "threshold":
-            return f"{place.low:g} to {place.high:g}"
-        return in_words(place)
+        if threshold.decision == "threshold":
+            return f"{threshold.low:g} to {threshold.high:g}"
+        return in_words(threshold)
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def proposal(measured: Measured, path: str, text: str) -> Proposal:
         BadInput: It is no YAML, or lacks a key.
     """
     tree = Tree(text, path)
-    changes = tuple(_change(tree, each, path) for each in measured.answers)
-    why_not = _why_not(measured, changes, path)
-    wanted = {each.answer.key: each.new for each in changes if each.differs}
-    after = text if why_not else yaml_edit.edited(text, wanted, name=path)
-    return Proposal(measured, path, text, after, changes, why_not)
+    changes = tuple(_change(tree, answer, path) for answer in measured.answers)
+    reason = _why_not(measured, changes, path)
+    new_values = {change.answer.key: change.new for change in changes if change.differs}
+    after = text if reason else yaml_edit.edited(text, new_values, name=path)
+    return Proposal(measured, path, text, after, changes, reason)
 
 
 def _change(tree: Tree, found: Answer, path: str) -> Change:
@@ -94,7 +94,7 @@ def _change(tree: Tree, found: Answer, path: str) -> Change:
 
 def _why_not(measured: Measured, changes: tuple[Change, ...], path: str) -> str | None:
     """Say why nothing is proposed, the gravest reason first."""
-    wrong = [each for each in changes if each.answer.judged.measured and each.answer.parity != "passed"]
+    wrong = [change for change in changes if change.answer.judged.measured and change.answer.parity != "passed"]
     if wrong:
         how = PARITY[wrong[0].answer.parity]
         return (
@@ -102,9 +102,9 @@ def _why_not(measured: Measured, changes: tuple[Change, ...], path: str) -> str 
         )
     if measured.is_fake:
         return "The driver calls itself a fake: what it says was not measured on any GPU."
-    if all(each.new is None for each in changes):
+    if all(change.new is None for change in changes):
         return "From which size on the fast path is faster cannot be told."
-    if not any(each.differs for each in changes):
+    if not any(change.differs for change in changes):
         return f"{path} has these values already."
     return None
 

@@ -49,9 +49,13 @@ def existing(api: Api, branch: str, base: str) -> dict[str, Any] | None:
     """Return the open pull request of a branch of ours; null: there is none."""
     owner = api.repository.partition("/")[0]
     what = "look for an open pull request"
-    found = api.get("/pulls", what, state="open", head=f"{owner}:{branch}", base=base)
-    mine = [each for each in found if told(each, "head", "ref") == branch and told(each, "base", "ref") == base]
-    return mine[0] if mine else None
+    pull_requests = api.get("/pulls", what, state="open", head=f"{owner}:{branch}", base=base)
+    matching = [
+        pull_request
+        for pull_request in pull_requests
+        if told(pull_request, "head", "ref") == branch and told(pull_request, "base", "ref") == base
+    ]
+    return matching[0] if matching else None
 
 
 def publish(api: Api, draft: Draft) -> Opened:
@@ -73,7 +77,7 @@ def _bring_branch(api: Api, draft: Draft) -> None:
         return
     message = f"{draft.title}\n\n{TRAILER} {draft.branch}\n"
     new = files.commit(api, draft.file, draft.text, message)
-    place = f"heads/{branch_path(draft.branch)}"
+    reference = f"heads/{branch_path(draft.branch)}"
     if before is None:
         what = f"make the branch {draft.branch}"
         content = {"ref": f"refs/heads/{draft.branch}", "sha": new}
@@ -81,7 +85,9 @@ def _bring_branch(api: Api, draft: Draft) -> None:
     else:
         what = f"move the branch {draft.branch}"
         forced: dict[str, Any] = {"sha": new, "force": True}
-        api.surely(lambda: api.send("PATCH", f"/git/refs/{place}", forced, what), lambda: _at(api, draft.branch, new))
+        api.surely(
+            lambda: api.send("PATCH", f"/git/refs/{reference}", forced, what), lambda: _at(api, draft.branch, new)
+        )
 
 
 def _at(api: Api, branch: str, commit: str) -> str | None:
@@ -99,7 +105,7 @@ def _is_done(api: Api, before: str, draft: Draft) -> bool:
         raise MachineCannot(
             f"Somebody has committed to the branch {draft.branch}, and that is not overwritten: merge it or delete it."
         )
-    parents = [told(each, "sha") for each in told(last, "parents")]
+    parents = [told(parent, "sha") for parent in told(last, "parents")]
     return parents == [draft.file.commit] and files.read(api, draft.branch, draft.file.path).text == draft.text
 
 
@@ -121,8 +127,8 @@ def _opened(api: Api, draft: Draft) -> Opened:
     try:
         made = api.surely(lambda: api.send("POST", "/pulls", dict(content), what), look)
     except Clash:
-        found = look()
-        if found is None:
+        other = look()
+        if other is None:
             raise
-        return _written_anew(api, draft, found)
+        return _written_anew(api, draft, other)
     return Opened(int(told(made, "number")), str(told(made, "html_url")), was_there=False)

@@ -57,7 +57,9 @@ def said(answer: httpx.Response) -> str:
     if not isinstance(content, dict):
         return ""
     details = content.get("errors")
-    more = [each.get("message") for each in details if isinstance(each, dict)] if isinstance(details, list) else []
+    more = (
+        [detail.get("message") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+    )
     words = [text for text in (content.get("message"), *more) if isinstance(text, str)]
     line = " ".join("; ".join(words).split())
     return "".join(c for c in line if c.isprintable())[:_LONGEST].rstrip(". ")

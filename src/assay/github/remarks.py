@@ -16,10 +16,10 @@ def existing(api: Api, number: int) -> dict[str, Any] | None:
 
     It begins with our marker and was written by a program: a person's comment that was copied from ours is theirs.
     """
-    for each in api.pages(f"/issues/{number}/comments", "look for our comment"):
-        if str(told(each, "body") or "").startswith(MARKER) and told(each, "user", "type") == "Bot":
-            found: dict[str, Any] = each
-            return found
+    for comment in api.pages(f"/issues/{number}/comments", "look for our comment"):
+        if str(told(comment, "body") or "").startswith(MARKER) and told(comment, "user", "type") == "Bot":
+            result: dict[str, Any] = comment
+            return result
     return None
 
 

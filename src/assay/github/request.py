@@ -90,9 +90,9 @@ def _by_comment(event: Event, inputs: Inputs, repository: str, github: Callable[
     names = grammar.kinds_in(event.comment, inputs.default_gpu)
     if event.comment_on is None:
         raise BadInput(f"{grammar.COMMAND} works under pull requests; for a branch, run the workflow by hand.")
-    asked = github()
-    by = _allowed(event, repository, asked)
-    return _of(asked.change(event.comment_on), names, repository, by=by, create_pr=inputs.create_pr)
+    queries = github()
+    by = _allowed(event, repository, queries)
+    return _of(queries.change(event.comment_on), names, repository, by=by, create_pr=inputs.create_pr)
 
 
 def _by_label(event: Event, inputs: Inputs, repository: str, github: Callable[[], Asked]) -> Request | Nothing:

@@ -67,17 +67,19 @@ def checked(file: Path, thresholds: Sequence[Wanted]) -> Measured:
     if file.is_file() and file.stat().st_size > LARGEST_BYTES:
         raise BadInput(f"{file} is larger than results of a run are.")
     content = read_json(file)
-    for place, value in _leaves(content):
+    for path, value in _leaves(content):
         if problem := _problem(value):
-            raise BadInput(f"{file}: {'.'.join(place)[:200]} {problem}.")
+            raise BadInput(f"{file}: {'.'.join(path)[:200]} {problem}.")
     with contextlib.suppress(ValidationError):  # which the reader tells in words
         _sane(Results.model_validate(content), file)
-    found = saved.read(file)
-    if found.results is None:
+    content_file = saved.read(file)
+    if content_file.results is None:
         raise BadInput(f"{file} is of the older tool and has no intervals: no pull request rests on it.")
-    _of_ours(found.results, {each.key: each for each in thresholds}, file)
-    answers = tuple(answer(judged, found.decide_on) for judged in found.judged(None, found.decide_on))
-    return Measured(found.results, answers)
+    _of_ours(content_file.results, {threshold.key: threshold for threshold in thresholds}, file)
+    answers = tuple(
+        answer(decision, content_file.decide_on) for decision in content_file.judged(None, content_file.decide_on)
+    )
+    return Measured(content_file.results, answers)
 
 
 def _leaves(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar]]:
@@ -112,7 +114,7 @@ def _problem(value: Scalar) -> str | None:
 def _sane(found: Results, file: Path) -> None:
     """Make sure that numbers are such as a measurement can have."""
     for what in ("name", "key"):
-        if len({getattr(each, what) for each in found.thresholds}) < len(found.thresholds):
+        if len({getattr(threshold, what) for threshold in found.thresholds}) < len(found.thresholds):
             raise BadInput(f"{file} has two thresholds of one {what}.")
     for entry in found.thresholds:
         if len(entry.unmeasured) != len(entry.unmeasured_sizes):

@@ -47,18 +47,23 @@ def rents(host: Host) -> bool:
 
 def look(names: Sequence[str], rentals: Sequence[Rental] = ()) -> tuple[Look, ...]:
     """Return what hosts answer, all asked at once; what was rented before tells how long machines take to answer."""
-    with ThreadPoolExecutor(max_workers=max(1, len(names))) as asking:
-        found = list(asking.map(_looked_at, names))
+    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+        results = list(pool.map(_looked_at, names))
     return tuple(
-        Look(each.name, each.host, tuple(as_it_was(offer, rentals) for offer in each.offers), each.shut)
-        for each in found
+        Look(
+            host_offers.name,
+            host_offers.host,
+            tuple(as_it_was(offer, rentals) for offer in host_offers.offers),
+            host_offers.shut,
+        )
+        for host_offers in results
     )
 
 
 def renting() -> tuple[str, ...]:
     """Return the hosts that rent; one that cannot be loaded is among them, so that it is told why."""
-    found = {name: _loaded(name) for name in sorted(registry.known())}
-    return tuple(name for name, host in found.items() if isinstance(host, str) or rents(host))
+    hosts = {name: _loaded(name) for name in sorted(registry.known())}
+    return tuple(name for name, host in hosts.items() if isinstance(host, str) or rents(host))
 
 
 def refuse(name: str, place: str | None) -> None:
@@ -127,5 +132,5 @@ def as_it_was(offer: Offer, rentals: Iterable[Rental]) -> Offer:
 
 def offered(looks: Iterable[Look]) -> dict[str, tuple[str, ...]]:
     """Return by host the kinds of GPU that it has, or had on the day of the snapshot."""
-    live = {each.name: tuple(dict.fromkeys(o.gpu for o in each.offers if o.gpu)) for each in looks}
+    live = {host_offers.name: tuple(dict.fromkeys(o.gpu for o in host_offers.offers if o.gpu)) for host_offers in looks}
     return {**prices.offered(), **{name: kinds for name, kinds in live.items() if kinds}}

@@ -69,7 +69,7 @@ class Choice(Value):
     @property
     def fitting(self) -> tuple[Candidate, ...]:
         """Those that would do, the best first."""
-        return tuple(each for each in self.candidates if each.why_not is None)
+        return tuple(candidate for candidate in self.candidates if candidate.why_not is None)
 
     @property
     def best(self) -> Candidate | None:
@@ -82,8 +82,8 @@ def choose(need: Need, offers: Iterable[Offer], shut: dict[str, str] | None = No
 
     ``shut`` are hosts from which nothing can be had from here, with the reason.
     """
-    found = [candidate(need, offer, (shut or {}).get(offer.host)) for offer in offers]
-    return Choice(need=need, candidates=tuple(sorted(found, key=_rank)))
+    candidates = [candidate(need, offer, (shut or {}).get(offer.host)) for offer in offers]
+    return Choice(need=need, candidates=tuple(sorted(candidates, key=_rank)))
 
 
 def candidate(need: Need, offer: Offer, shut: str | None = None) -> Candidate:

@@ -23,17 +23,17 @@ def carry_out(host: Host, order: Order, watcher: Watcher) -> tuple[Ended, tuple[
         StopRequested: A signal came; likewise.
     """
     with stop_on_signals(), Guardian():
-        loan = host.create(order)
+        rental = host.create(order)
         try:
-            ended = host.run(loan, order, watcher)
-            folders = host.collect(loan, order)
+            ended = host.run(rental, order, watcher)
+            folders = host.collect(rental, order)
         except (StopRequested, EndedEarly) as stopped:
-            _release_after(stopped, host, loan)
-            raise type(stopped)(f"{stopped}; {loan.name} ({loan.host} {loan.number}) is gone") from None
+            _release_after(stopped, host, rental)
+            raise type(stopped)(f"{stopped}; {rental.name} ({rental.host} {rental.number}) is gone") from None
         except BaseException as error:
-            _release_after(error, host, loan)
+            _release_after(error, host, rental)
             raise
-        host.release(loan)
+        host.release(rental)
     return ended, folders
 
 

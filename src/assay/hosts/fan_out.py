@@ -92,8 +92,8 @@ def noted(folder: Path) -> Candidate | None:
 
 def worst(codes: Iterable[int]) -> int:
     """Return the worst of some exit codes; one that is not known is a defect, none at all is that nothing could."""
-    found = [code if code in WORST else EXIT_DEFECT for code in codes]
-    return min(found, key=WORST.index, default=MachineCannot.exit_code)
+    known_codes = [code if code in WORST else EXIT_DEFECT for code in codes]
+    return min(known_codes, key=WORST.index, default=MachineCannot.exit_code)
 
 
 def shared(purse_usd: float, costs_usd: Sequence[float]) -> tuple[float, ...] | None:

@@ -76,11 +76,11 @@ def _squeezed(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", text).lower())
 
 
-_BY_SPELLING = {_squeezed(text): each for each in TYPES for text in (each.name, *each.spellings)}
-_BY_NAME = {each.name: each for each in TYPES}
+_BY_SPELLING = {_squeezed(text): gpu_type for gpu_type in TYPES for text in (gpu_type.name, *gpu_type.spellings)}
+_BY_NAME = {gpu_type.name: gpu_type for gpu_type in TYPES}
 FAMILIES: dict[str, tuple[str, ...]] = {
-    family: tuple(each.name for each in TYPES if each.family == family)
-    for family in dict.fromkeys(each.family for each in TYPES if each.family)
+    family: tuple(gpu_type.name for gpu_type in TYPES if gpu_type.family == family)
+    for family in dict.fromkeys(gpu_type.family for gpu_type in TYPES if gpu_type.family)
 }
 """By its name, the types of each family."""
 
@@ -132,14 +132,14 @@ def asked_for(text: str, offered: Mapping[str, Iterable[str]]) -> str:
 
 def _near(text: str, offered: Mapping[str, Iterable[str]]) -> str:
     """Say which kinds are near and who has them; all that are offered where none is near."""
-    kinds = list(dict.fromkeys(kind for each in offered.values() for kind in each))
-    names = dict.fromkeys((*kinds, *FAMILIES, *(each.name for each in TYPES)))
+    kinds = list(dict.fromkeys(kind for names_at_host in offered.values() for kind in names_at_host))
+    names = dict.fromkeys((*kinds, *FAMILIES, *(gpu_type.name for gpu_type in TYPES)))
     spelled = {name.upper(): name for name in names}
     near = [spelled[word] for word in difflib.get_close_matches(text.upper(), spelled, n=3, cutoff=0.5)]
     if not near:
         return f" Offered are {', '.join(kinds)}." if kinds else ""
-    told = [f"{name}{_offered_by(name, offered)}" for name in near]
-    return f" Did you mean {' or '.join(told)}?"
+    suggestions = [f"{name}{_offered_by(name, offered)}" for name in near]
+    return f" Did you mean {' or '.join(suggestions)}?"
 
 
 def _offered_by(name: str, offered: Mapping[str, Iterable[str]]) -> str:
@@ -154,10 +154,10 @@ def cannot(kind: str, subjects: Iterable[str]) -> str | None:
     """
     flash = next((subject for subject in subjects if subject.partition("@")[2] == FLASH), None)
     types = [_BY_NAME[name] for name in types_of(kind) if name in _BY_NAME]
-    if flash is None or not types or any(each.capability >= LEAST_CAPABILITY for each in types):
+    if flash is None or not types or any(gpu_type.capability >= LEAST_CAPABILITY for gpu_type in types):
         return None
-    least, found = (".".join(map(str, each)) for each in (LEAST_CAPABILITY, max(each.capability for each in types)))
+    least, highest = (".".join(map(str, each)) for each in (LEAST_CAPABILITY, max(each.capability for each in types)))
     return (
         f"FlashAttention-2 does not support it: {flash} needs a GPU of compute capability {least} or later, "
-        f"and a {kind} has {found}"
+        f"and a {kind} has {highest}"
     )

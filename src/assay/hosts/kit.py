@@ -73,12 +73,12 @@ def its_offers_can_be_chosen_from(bench: Bench) -> None:
 
 def a_machine_is_listed_by_its_name_and_seen_gone(bench: Bench) -> None:
     """Launched, found in the list, looked at, ended twice, gone for `look` and for the list."""
-    wish = wish_for(bench)
-    machine = bench.provider.launch(wish)
-    expect(machine.name == wish.name, f"a machine asked for as {wish.name} is called {machine.name!r}")
+    request = wish_for(bench)
+    machine = bench.provider.launch(request)
+    expect(machine.name == request.name, f"a machine asked for as {request.name} is called {machine.name!r}")
     expect(machine.number in listed(bench), f"machine {machine.number} is not in the list")
     looked = bench.provider.look(machine.number)
-    expect(looked is not None and looked.name == wish.name, f"look({machine.number}) gives {looked}")
+    expect(looked is not None and looked.name == request.name, f"look({machine.number}) gives {looked}")
     bench.provider.end(machine.number)
     wait(bench, lambda: not bench.running(), "it is still running after its end was asked for")
     wait(bench, lambda: gone(bench, machine.number), "look() still shows a machine that is gone")

@@ -86,7 +86,7 @@ class Lambda:
     def offers(self) -> tuple[Offer, ...]:
         """Return the instance types that some region has free, one offer for each region."""
         answer = self._asked("its instance types", "GET", "/instance-types")
-        return tuple(offer for each in table(answer.part("data")).values() for offer in _offers(table(each)))
+        return tuple(offer for entry in table(answer.part("data")).values() for offer in _offers(table(entry)))
 
     def prepare(self, wish: Wish) -> None:
         """Register the rental's key, if it is not there already."""
@@ -135,7 +135,7 @@ class Lambda:
         answer = self._asked("its list of instances", "GET", "/instances")
         if not isinstance(answer.part("data"), list):
             raise Unanswered("Lambda answered with a list that has no instances in it")
-        listed = [_machine(each) for each in rows(answer.part("data")) if names.order_of(str(each.get("name")))]
+        listed = [_machine(entry) for entry in rows(answer.part("data")) if names.order_of(str(entry.get("name")))]
         return tuple(machine for machine in listed if machine.stage != "gone")
 
     def look(self, number: str) -> Machine | None:
@@ -199,7 +199,7 @@ def _offers(found: dict[str, Any]) -> list[Offer]:
     if parts is None or not isinstance(cents, int | float):
         return []
     count, short = int(parts[1]), parts[2]
-    regions = [str(each.get("name")) for each in rows(found.get("regions_with_capacity_available"))]
+    regions = [str(region_entry.get("name")) for region_entry in rows(found.get("regions_with_capacity_available"))]
     return [
         Offer(
             host=Lambda.name,

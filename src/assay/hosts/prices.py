@@ -35,8 +35,8 @@ def snapshot() -> dict[str, Listed]:
 
 def listed(host: str) -> tuple[Offer, ...]:
     """Return what a provider had when its prices were written down; nothing where they were not."""
-    found = snapshot().get(host)
-    if found is None:
+    at_host = snapshot().get(host)
+    if at_host is None:
         return ()
     return tuple(
         Offer(
@@ -46,22 +46,22 @@ def listed(host: str) -> tuple[Offer, ...]:
             gpus=kind,
             gpu_count=1,
             usd_per_hour=usd,
-            priced_on=found.priced_on,
-            ready_s=found.ready_s,
-            ends_itself=found.ends_itself,
+            priced_on=at_host.priced_on,
+            ready_s=at_host.ready_s,
+            ends_itself=at_host.ends_itself,
         )
-        for kind, usd in found.usd_per_hour.items()
+        for kind, usd in at_host.usd_per_hour.items()
     )
 
 
 def usd_per_hour(host: str, kind: str) -> tuple[float, str] | None:
     """Return the price of one GPU of a kind and its month; null where it was not written down."""
-    found = snapshot().get(host)
-    if found is None or kind not in found.usd_per_hour:
+    at_host = snapshot().get(host)
+    if at_host is None or kind not in at_host.usd_per_hour:
         return None
-    return found.usd_per_hour[kind], found.priced_on
+    return at_host.usd_per_hour[kind], at_host.priced_on
 
 
 def offered() -> dict[str, tuple[str, ...]]:
     """Return by provider the kinds of GPU that it had."""
-    return {host: tuple(found.usd_per_hour) for host, found in snapshot().items()}
+    return {host: tuple(at_host.usd_per_hour) for host, at_host in snapshot().items()}

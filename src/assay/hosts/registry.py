@@ -32,15 +32,15 @@ def known() -> dict[str, str]:
 
 def parse(text: str) -> tuple[str, str | None]:
     """Return a host's name and its place from ``slurm``, ``slurm:PARTITION``, ``local`` or ``auto``."""
-    name, colon, place = text.partition(":")
+    name, colon, host_place = text.partition(":")
     names = (LOCAL, AUTO, *sorted(known()))
     if name not in names:
         raise BadInput(f"There is no host {name!r}; --on takes {' or '.join(names)}.{nearest(name, names)}")
-    if colon and (not place or name == LOCAL):
+    if colon and (not host_place or name == LOCAL):
         raise BadInput(f"--on {text} names no place; write --on {'ssh:HOST' if name == 'ssh' else name}.")
     if colon and name == AUTO:
         raise BadInput(f"--on {text}: auto takes no place, as it asks every host; write --on auto.")
-    return name, place or None
+    return name, host_place or None
 
 
 def find(name: str) -> Host:

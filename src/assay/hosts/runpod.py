@@ -96,20 +96,20 @@ class RunPod:
 
     def ours(self) -> tuple[Machine, ...]:
         """Return every pod that bears a name of ours and is not gone."""
-        found: list[Machine] = []
+        machines: list[Machine] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             params = {"cursor": cursor} if cursor else None
             answer = self._asked("its list of pods", "GET", "/pods", params=params)
             if not isinstance(answer.part("pods"), list):
                 raise Unanswered("RunPod answered with a list that has no pods in it")
-            found.extend(
+            machines.extend(
                 self._machine(pod) for pod in rows(answer.part("pods")) if names.order_of(str(pod.get("name")))
             )
             cursor = answer.part("pagination", "nextCursor") if answer.part("pagination", "hasNextPage") else None
             if not cursor:
                 break
-        return tuple(machine for machine in found if machine.stage != "gone")
+        return tuple(machine for machine in machines if machine.stage != "gone")
 
     def look(self, number: str) -> Machine | None:
         """Return a pod as it is; null when RunPod knows of none."""

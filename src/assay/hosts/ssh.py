@@ -51,7 +51,7 @@ class SshHost:
     def script(self, order: Order) -> str:
         """Return what would be done; no machine is asked."""
         line_to(order.place)
-        files = [f"  {each.there}  ({_size(Path(each.here))})" for each in order.files]
+        files = [f"  {file.there}  ({_size(Path(file.here))})" for file in order.files]
         limit = f" for {format_span(order.limit_s)} at most" if order.limit_s else ""
         gpu = f", if its GPU is a {order.gpu}" if order.gpu else ""
         return "\n".join(
@@ -67,8 +67,8 @@ class SshHost:
 
     def create(self, order: Order) -> Loan:
         """Make sure that the machine answers, and write down what has to be undone there."""
-        line = line_to(order.place)
-        line.open()
+        connection = line_to(order.place)
+        connection.open()
         args: dict[str, JsonValue] = {"place": order.place, "order": order.as_json()}
         self._leases[order.name] = leases.take(
             KIND, f"order {order.name} on {order.place}", UNDO, args, lease_id=order.id
@@ -90,17 +90,16 @@ class SshHost:
             if lease is not None:
                 leases.release(lease)
         finally:
-            line = _lines.pop(loan.number, None)
-            if line is not None:
-                line.close()
+            connection = _lines.pop(loan.number, None)
+            if connection is not None:
+                connection.close()
 
     def list_ours(self) -> tuple[Loan, ...]:
         """Return what leases of this user say is on machines elsewhere."""
-        found = [lease for lease in leases.all_of(KIND) if isinstance(lease.args.get("order"), dict)]
-        orders = [(lease, Order.model_validate(lease.args["order"])) for lease in found]
+        job_leases = [lease for lease in leases.all_of(KIND) if isinstance(lease.args.get("order"), dict)]
+        orders = [(lease, Order.model_validate(lease.args["order"])) for lease in job_leases]
         return tuple(
-            Loan(host=self.name, name=order.name, number=str(order.place), since=lease.created_at)
-            for lease, order in orders
+            Loan(host=self.name, name=job.name, number=str(job.place), since=lease.created_at) for lease, job in orders
         )
 
 
@@ -116,8 +115,8 @@ def line_to(place: str | None) -> SshLine:
     if not place:
         raise BadInput("--on ssh needs a machine: write --on ssh:HOST, as you would log in to it with ssh.")
     if place not in _lines:
-        found = re.fullmatch(r"([^:]+):(\d+)", place)
-        name, port = (found[1], int(found[2])) if found else (place, None)
+        match = re.fullmatch(r"([^:]+):(\d+)", place)
+        name, port = (match[1], int(match[2])) if match else (place, None)
         if port is not None and not 0 < port < 2**16:
             raise BadInput(f"--on ssh:{place}: a port is a number from 1 to 65535.")
         _lines[place] = SshLine(name, port=port, where=place)
@@ -130,16 +129,16 @@ def undo(place: str, order: dict[str, JsonValue]) -> None:
     Raises:
         MachineCannot: The machine does not answer, or something of the order is still there.
     """
-    line, whole = line_to(place), Order.model_validate(order)
-    work.end(line, whole)
+    connection, whole = line_to(place), Order.model_validate(order)
+    work.end(connection, whole)
     if run_of(Path(whole.folder)) is None:
         try:
-            work.collect(line, whole)
+            work.collect(connection, whole)
         except LineLost:
             raise
         except MachineCannot:  # what came is kept in the order's folder, and is no reason to leave anything there
             pass
-    work.clean(line, whole)
+    work.clean(connection, whole)
     if run_of(Path(whole.folder)) is None:
         _forget_unless_kept(Path(whole.folder))
 

@@ -50,14 +50,14 @@ def write_rank(folder: Path, rank: Rank) -> None:
 
 def ranks(folder: Path) -> dict[int, Rank]:
     """Return the ranks that have begun; what is just being written counts at the next look."""
-    found: dict[int, Rank] = {}
+    by_rank: dict[int, Rank] = {}
     for path in (folder / "ranks").glob("*.json"):
         try:
             rank = Rank.model_validate(read_json(path))
         except (BadInput, ValidationError):
             continue
-        found[rank.rank] = rank
-    return dict(sorted(found.items()))
+        by_rank[rank.rank] = rank
+    return dict(sorted(by_rank.items()))
 
 
 def nodes(folder: Path) -> dict[str, bool]:

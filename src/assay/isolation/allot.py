@@ -106,10 +106,10 @@ def allot(
     allotments = tuple(_allotment(seat, level, cores, gpus.get(seat[0]), homes) for seat, cores in shares.items())
     used = {cpu for a in allotments for cpu in a.cpus or ()}
     notes = (*notes, *homeless, *_quota_note(machine, allotments))
-    kept = tuple(cpu for cpu in machine.cpus if cpu not in used) if level == "full" else ()
-    if level == "full" and not kept:
+    reserved = tuple(cpu for cpu in machine.cpus if cpu not in used) if level == "full" else ()
+    if level == "full" and not reserved:
         notes = (*notes, "no core is left for the parent: every core is allotted")
-    return Placement(allotments=allotments, kept_cpus=kept, notes=notes)
+    return Placement(allotments=allotments, kept_cpus=reserved, notes=notes)
 
 
 def _allotment(

@@ -66,14 +66,14 @@ def bind(allotment: Allotment) -> Held:
     """Bind this process to its allotment; a refused step lowers the level that is reported, never hides it."""
     if not at_least(allotment.level, "cpu"):
         return Held(allotment.level)
-    wanted = allotment.cpus or ()
+    cpus = allotment.cpus or ()
     try:
-        pin_threads(wanted)
+        pin_threads(cpus)
     except OSError as error:
-        message = f"pinning to cores {list(wanted)} was refused: {error.strerror}"
-        limit = IsolationLimit(code="pinning_refused", level=without_cores(allotment), message=message, cpus=wanted)
+        message = f"pinning to cores {list(cpus)} was refused: {error.strerror}"
+        limit = IsolationLimit(code="pinning_refused", level=without_cores(allotment), message=message, cpus=cpus)
         return Held(allotment.level).limited(limit)
-    missing = tuple(sorted(set(wanted) - set(allowed_cpus())))
+    missing = tuple(sorted(set(cpus) - set(allowed_cpus())))
     if missing:
         message = f"cores {list(missing)} were not given, though pinning to them was not refused"
         limit = IsolationLimit(code="cpus_missing", level=without_cores(allotment), message=message, cpus=missing)

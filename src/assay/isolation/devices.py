@@ -110,9 +110,9 @@ def _by_uuid(machine: Machine, word: str) -> str:
 def _piece(gpu: Gpu, instance: int | None) -> str:
     """Return the device of a whole GPU or of one of its instances, if it can be used so."""
     pieces = targets_of(gpu)
-    wanted = f"cuda:{gpu.index}" if instance is None else f"cuda:{gpu.index}/{instance}"
-    if any(piece.device == wanted for piece in pieces):
-        return wanted
+    device = f"cuda:{gpu.index}" if instance is None else f"cuda:{gpu.index}/{instance}"
+    if any(piece.device == device for piece in pieces):
+        return device
     if not gpu.mig:
         raise MachineCannot(f"GPU {gpu.index} is not in MIG mode: it has no instance {instance}.")
     there = ", ".join(f"{piece.device} ({piece.title}, {piece.uuid})" for piece in pieces)
@@ -152,8 +152,8 @@ def _not_hidden(machine: Machine, environment: Mapping[str, str]) -> set[str]:
 def _refuse_hidden(machine: Machine, chosen: tuple[str, ...], environment: Mapping[str, str]) -> None:
     if VISIBLE not in environment or kind_of(chosen[0]) != "cuda":
         return
-    named, known = _not_hidden(machine, environment), targets(machine)
-    hidden = [device for device in chosen if known[device].uuid not in named]
+    named, targets_by_name = _not_hidden(machine, environment), targets(machine)
+    hidden = [device for device in chosen if targets_by_name[device].uuid not in named]
     if hidden:
         raise MachineCannot(
             f"{VISIBLE}={environment[VISIBLE]} hides {', '.join(hidden)}; unset it, or choose among "

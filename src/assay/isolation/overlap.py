@@ -52,7 +52,7 @@ def overlap_limits(
         run_together: Whether two workers, by their places, run at the same time; null: all do.
     """
     cores = [_cores(worker, machines.get(worker.boot_id)) for worker in workers]
-    found: list[tuple[IsolationLimit, ...]] = []
+    result: list[tuple[IsolationLimit, ...]] = []
     for at, worker in enumerate(workers):
         others = [
             other
@@ -62,18 +62,18 @@ def overlap_limits(
             and (run_together is None or run_together(at, other))
         ]
         limits = (_shared_cores(workers, cores, at, others), _shared_gpus(workers, at, others))
-        found.append(tuple(limit for limit in limits if limit is not None))
-    return found
+        result.append(tuple(limit for limit in limits if limit is not None))
+    return result
 
 
 def _cores(worker: Occupant, machine: Machine | None) -> dict[CoreKey, tuple[int, ...]]:
     """Return the physical cores that a worker may run on, each with its CPUs there; a CPU not known is a core."""
     by_cpu = {cpu: (core.package, core.core) for core in machine.cores for cpu in core.cpus} if machine else {}
-    found: dict[CoreKey, tuple[int, ...]] = {}
+    cpus_by_core: dict[CoreKey, tuple[int, ...]] = {}
     for cpu in worker.cpus:
         key = by_cpu.get(cpu, (-1, cpu))
-        found[key] = (*found.get(key, ()), cpu)
-    return found
+        cpus_by_core[key] = (*cpus_by_core.get(key, ()), cpu)
+    return cpus_by_core
 
 
 def _shared_cores(

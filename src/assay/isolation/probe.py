@@ -38,16 +38,21 @@ def try_full(machine: Machine, devices: tuple[str, ...]) -> list[Held]:
     """
     allotments = [allot(machine, devices, "full").of(device) for device in devices]
     done = subprocess.run(
-        [sys.executable, "-m", "assay.isolation.probe", *(each.model_dump_json() for each in allotments)],
+        [sys.executable, "-m", "assay.isolation.probe", *(allotment.model_dump_json() for allotment in allotments)],
         capture_output=True,
         text=True,
         timeout=TRY_WITHIN_S,
         check=True,
     )
-    held = [_Tried.model_validate(said).held for said in json.loads(done.stdout)]
+    held = [_Tried.model_validate(report).held for report in json.loads(done.stdout)]
     workers = [
-        Occupant(each.device, "full", each.cpus or (), {each.gpu_uuid: each.device} if each.gpu_uuid else {})
-        for each in allotments
+        Occupant(
+            allotment.device,
+            "full",
+            allotment.cpus or (),
+            {allotment.gpu_uuid: allotment.device} if allotment.gpu_uuid else {},
+        )
+        for allotment in allotments
     ]
     limits = overlap_limits(workers, {"": machine})
     return [one.limited(*more) for one, more in zip(held, limits, strict=True)]
@@ -70,11 +75,11 @@ def checks(machine: Machine, devices: tuple[str, ...] = ()) -> list[Finding]:
     every = device_names(machine)
     devices = devices or tuple(d for d in every if kind_of(d) == kind_of(every[0]))
     held = try_full(machine, devices)
-    level = min((each.level for each in held), key=LEVELS.index)
-    limits = [limit for each in held for limit in each.limits if limit.level == level]
+    level = min((result.level for result in held), key=LEVELS.index)
+    limits = [limit for result in held for limit in result.limits if limit.level == level]
     at_once = f" for {len(devices)} devices at once" if len(devices) > 1 else ""
     most = most_at_full(machine, devices)
-    found = [
+    findings = [
         check(
             f"Full isolation can hold here{at_once}",
             "yes" if level == "full" else "no",
@@ -90,7 +95,7 @@ def checks(machine: Machine, devices: tuple[str, ...] = ()) -> list[Finding]:
         )
     ]
     placement = allot(machine, devices, "full")
-    found.append(
+    findings.append(
         check(
             "A core is left for the parent when every device is measured at once",
             "yes" if placement.kept_cpus else "no",
@@ -99,7 +104,7 @@ def checks(machine: Machine, devices: tuple[str, ...] = ()) -> list[Finding]:
             topic="isolation",
         )
     )
-    return found
+    return findings
 
 
 def _fix(level: Isolation, codes: Sequence[IsolationCode], most: int) -> str | None:
@@ -125,7 +130,7 @@ class _Tried(Value):
 
 def main(*allotments: str) -> int:
     """Bind this process to one allotment after another, and print what held."""
-    held = [bind(Allotment.model_validate_json(each)) for each in allotments]
+    held = [bind(Allotment.model_validate_json(text)) for text in allotments]
     print(json.dumps([_Tried(level=h.level, limits=h.limits).as_json() for h in held]))  # noqa: T201 - the answer
     return 0
 

@@ -85,8 +85,8 @@ def _of_groups(machine: Machine, workers: Mapping[str, int], groups: int, *, kee
     parts = equal_groups(machine.cores, groups + one_more, keep=keep, least=least)
     shares = Shares({f"cpu:{index}": part for index, part in enumerate(parts[:groups])})
     if HOST in workers:
-        taken = {core for device in used for core in shares.of[device]}
-        free = tuple(core for core in machine.cores if core not in taken)
+        used_cores = {core for device in used for core in shares.of[device]}
+        free = tuple(core for core in machine.cores if core not in used_cores)
         _give_host(shares, free[: len(parts[0])], machine.cores, used)
     return shares
 
@@ -94,12 +94,12 @@ def _of_groups(machine: Machine, workers: Mapping[str, int], groups: int, *, kee
 def _of_gpus(machine: Machine, workers: Mapping[str, int], nodes: Mapping[str, int | None], *, keep: bool) -> Shares:
     """Share out to GPUs, each on its own node where it is known; the host gets its part of all these nodes."""
     shares = Shares()
-    known = {core.node for core in machine.cores}
+    core_nodes = {core.node for core in machine.cores}
     members: dict[int | None, list[str]] = {}
     for device, node in nodes.items():
-        members.setdefault(node if node in known else None, []).append(device)
+        members.setdefault(node if node in core_nodes else None, []).append(device)
     if None in members:
-        if len(known) > 1:
+        if len(core_nodes) > 1:
             unknown = ", ".join(members[None])
             shares.notes.append(f"the memory node of {unknown} is not known; cores of all nodes are shared out")
         members = {None: list(nodes)}
@@ -115,13 +115,13 @@ def _of_gpus(machine: Machine, workers: Mapping[str, int], nodes: Mapping[str, i
 
 def _taken_from(pools: dict[int | None, list[Core]], seats: Mapping[int | None, int], devices: int) -> Cores:
     """Take the host's part, that of one more device, from where there is the most for each worker."""
-    taken: list[Core] = []
+    cores: list[Core] = []
     for _ in range(max(1, sum(map(len, pools.values())) // (devices + 1))):
         spare = [node for node, pool in pools.items() if len(pool) > seats[node]]
         if not spare:
             break
-        taken.append(pools[max(spare, key=lambda node: len(pools[node]) / seats[node])].pop())
-    return tuple(taken)
+        cores.append(pools[max(spare, key=lambda node: len(pools[node]) / seats[node])].pop())
+    return tuple(cores)
 
 
 def _give_host(shares: Shares, cores: Cores, everything: Cores, devices: list[str]) -> None:

@@ -46,9 +46,9 @@ def long_enough_s(
 
     def reaches(length_s: float) -> bool:
         end_s = window[0] + length_s
-        seen = reduce(joined, (_expected(sensor, window[0], end_s) for sensor in sensors))
+        observations = reduce(joined, (_expected(sensor, window[0], end_s) for sensor in sensors))
         error_j = expected_error_j(
-            seen, window[0], end_s, period_s=sensors[0].period_s, model=spent.model, power_w=spent.power_w
+            observations, window[0], end_s, period_s=sensors[0].period_s, model=spent.model, power_w=spent.power_w
         )
         return error_j <= MARGIN * precision * spent.power_w * length_s
 
@@ -66,13 +66,13 @@ def long_enough_s(
 
 def _expected(sensor: Sight, start_s: float, end_s: float) -> Observations:
     """Return the observations that a sensor would make in a window and around it; their values are not known."""
-    seen, period_s = sensor.seen, sensor.period_s
+    observed, period_s = sensor.seen, sensor.period_s
     around_s = AROUND_PERIODS * period_s
-    phase_s = float(seen.times_s[-1]) % period_s
+    phase_s = float(observed.times_s[-1]) % period_s
     first, last = math.ceil((start_s - around_s) / period_s), math.floor((end_s + around_s) / period_s)
     times: Array = phase_s + period_s * np.arange(first, last + 1, dtype=np.float64)
     n = len(times)
-    span_s = float(np.ptp(seen.times_s))
+    span_s = float(np.ptp(observed.times_s))
     same = np.eye(n)
     back_s = sensor.reach_s
     return Observations(
@@ -80,8 +80,8 @@ def _expected(sensor: Sight, start_s: float, end_s: float) -> Observations:
         points_s=times if sensor.is_counter else np.asarray(np.concatenate([times, times - back_s]), dtype=np.float64),
         operator=same if sensor.is_counter else np.hstack([same, -same]) / back_s,
         values=np.zeros(n),
-        spread_s=np.full(n, float(seen.spread_s.max())),
-        shift_s=seen.shift_s,
-        stretch=seen.stretch * min(1.0, span_s / float(np.ptp(times))),
-        noise=np.full(n, float(seen.noise.max())),
+        spread_s=np.full(n, float(observed.spread_s.max())),
+        shift_s=observed.shift_s,
+        stretch=observed.stretch * min(1.0, span_s / float(np.ptp(times))),
+        noise=np.full(n, float(observed.noise.max())),
     )

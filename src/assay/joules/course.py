@@ -51,9 +51,9 @@ class Course:
 
     def is_busy(self, at_s: Array) -> NDArray[np.bool_]:
         """Return whether a call was under way."""
-        place = np.searchsorted(self.times_s, at_s, side="right")
-        inside = (place > 0) & (place < len(self.times_s))
-        at = np.clip(place, 1, len(self.times_s) - 1)
+        index = np.searchsorted(self.times_s, at_s, side="right")
+        inside = (index > 0) & (index < len(self.times_s))
+        at = np.clip(index, 1, len(self.times_s) - 1)
         return np.asarray(inside & (self.calls[at] > self.calls[at - 1]))
 
     def busy_s(self, from_s: float, until_s: float) -> float:
@@ -63,8 +63,8 @@ class Course:
 
     def first_at_or_after(self, t_s: float) -> float | None:
         """Return the first knot at or after a moment; null where there is none."""
-        place = int(np.searchsorted(self.times_s, t_s))
-        return float(self.times_s[place]) if place < len(self.times_s) else None
+        index = int(np.searchsorted(self.times_s, t_s))
+        return float(self.times_s[index]) if index < len(self.times_s) else None
 
 
 def course_of(knots: list[Knot], origin_ns: int) -> Course:

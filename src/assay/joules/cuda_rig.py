@@ -59,18 +59,18 @@ def cuda_rig(options: Options) -> Iterator[CudaRig]:
     Raises:
         MachineCannot: NVML does not answer, or the GPU shows neither energy nor power.
     """
-    bench = bench_of(options.index)
+    timing_device = bench_of(options.index)
     clock: Clock = HostClock()
-    with nvidia.readers([bench.uuid]) as (reader,):
+    with nvidia.readers([timing_device.uuid]) as (reader,):
         driver = text(reader.plain("nvmlSystemGetDriverVersion")) or "unknown"
-        meter = GpuPowerMeter(NvmlSensor(reader, bench.uuid), clock)
-        model = kept_model(bench.uuid, driver)
+        meter = GpuPowerMeter(NvmlSensor(reader, timing_device.uuid), clock)
+        model = kept_model(timing_device.uuid, driver)
         if model is None:
-            load = matmuls(bench, clock, options.limit_s)
-            model = probe(load, Poller(meter, clock, EVERY_S), bench.uuid, driver)
+            load = matmuls(timing_device, clock, options.limit_s)
+            model = probe(load, Poller(meter, clock, EVERY_S), timing_device.uuid, driver)
             load.close()
             keep_model(model)
-        yield CudaRig(options.device, bench, clock, meter, model)
+        yield CudaRig(options.device, timing_device, clock, meter, model)
 
 
 class CudaRig:
@@ -105,13 +105,13 @@ class CallKeepers:
 
     def best(self) -> CudaKeeper:
         """Return a graph of many calls where the function can be captured, a queue of them, or calls one by one."""
-        bench, call = self.bench, self.bound.call
-        first = first_calls(self.bound, lambda: bench.finish(self.limit_s), self.limit_s, at_least=2)
-        allows = find_out(bench, call, None, steady=first.steady, limit_s=self.limit_s)
-        notes = (*first.notes, *_said(allows))
-        if allows.waits or allows.operations == 0:
+        timing_device, call = self.bench, self.bound.call
+        first = first_calls(self.bound, lambda: timing_device.finish(self.limit_s), self.limit_s, at_least=2)
+        capability = find_out(timing_device, call, None, steady=first.steady, limit_s=self.limit_s)
+        notes = (*first.notes, *_said(capability))
+        if capability.waits or capability.operations == 0:
             return self._one_by_one(max(first.least_us / 1e6, 1e-7), notes)
-        graph = self._graph(first.least_us / 1e6, notes) if allows.captures else None
+        graph = self._graph(first.least_us / 1e6, notes) if capability.captures else None
         return graph or self._queue(notes)
 
     def _one_by_one(self, call_s: float, notes: tuple[str, ...]) -> CudaKeeper:
@@ -133,10 +133,10 @@ class CallKeepers:
             except NotCaptured:
                 return None
             call_s = max(_replayed_s(self.bench, graph, self.limit_s) / calls, 1e-7)
-            wanted = max(1, min(MOST_CALLS, int(BATCH_S / call_s)))
-            if wanted <= 2 * calls:
+            target_calls = max(1, min(MOST_CALLS, int(BATCH_S / call_s)))
+            if target_calls <= 2 * calls:
                 break
-            calls = wanted
+            calls = target_calls
         return CudaKeeper(
             self.bench,
             self.clock,

@@ -78,17 +78,17 @@ def energy(
         MachineCannot: There is no such device, or its energy cannot be told, and why.
     """
     bound = bind(function, args, kwargs, name)
-    chosen = options(
+    timing_options = options(
         device=device, cache=None, method="auto", precision=precision, budget_s=budget_s, times=TIMES, limit_s=limit_s
     )
     with contextlib.ExitStack() as stack:
-        on = stack.enter_context(rigs.rig(chosen))
+        energy_device = stack.enter_context(rigs.rig(timing_options))
         with blamed(bound.name):
-            keeper = on.keeper(bound, chosen)
-            stack.callback(keeper.close)
+            load = energy_device.keeper(bound, timing_options)
+            stack.callback(load.close)
             stack.enter_context(quiet_collector())
-            taken = take(on, keeper, chosen, random.Random(seed))  # noqa: S311 - a phase is no secret
-    return _result(bound, on, keeper, chosen, taken, net=net)
+            run = take(energy_device, load, timing_options, random.Random(seed))  # noqa: S311 - a phase is no secret
+    return _result(bound, energy_device, load, timing_options, run, net=net)
 
 
 @dataclass(frozen=True)
@@ -109,25 +109,25 @@ def take(on: Rig, keeper: Keeper, chosen: Options, chance: random.Random) -> Tak
     Raises:
         MachineCannot: The readings do not tell the energy, and why.
     """
-    todo = plan(on.model, keeper.call_s, chosen.budget_s, chosen.precision, chance)
-    sampling = on.sampling()
+    energy_plan = plan(on.model, keeper.call_s, chosen.budget_s, chosen.precision, chance)
+    sampler = on.sampling()
     start_ns = on.clock.now_ns()
-    end_ns = start_ns + round((chosen.budget_s - todo.after_s) * 1e9)
-    sampling.start()
+    end_ns = start_ns + round((chosen.budget_s - energy_plan.after_s) * 1e9)
+    sampler.start()
     try:
-        keeper.rest(todo.idle_s)
-        if todo.warm_s is not None:
-            keeper.keep(todo.warm_s)
+        keeper.rest(energy_plan.idle_s)
+        if energy_plan.warm_s is not None:
+            keeper.keep(energy_plan.warm_s)
         open_ns = on.clock.now_ns()
-        _measure(on, keeper, todo, min(end_ns, open_ns + round(todo.measure_s * 1e9)), chance)
-        judged = _look(on, keeper, sampling, todo, open_ns)
+        _measure(on, keeper, energy_plan, min(end_ns, open_ns + round(energy_plan.measure_s * 1e9)), chance)
+        estimate = _look(on, keeper, sampler, energy_plan, open_ns)
         left_s = (end_ns - on.clock.now_ns()) / 1e9
-        if not _enough(judged, chosen.precision) and left_s > todo.round_s + keeper.call_s:
-            _measure(on, keeper, todo, end_ns, chance)
-            judged = _look(on, keeper, sampling, todo, open_ns)
+        if not _enough(estimate, chosen.precision) and left_s > energy_plan.round_s + keeper.call_s:
+            _measure(on, keeper, energy_plan, end_ns, chance)
+            estimate = _look(on, keeper, sampler, energy_plan, open_ns)
     finally:
-        readings = sampling.stop()
-    return Taken(judged, todo, readings, keeper.knots(), open_ns, (on.clock.now_ns() - start_ns) / 1e9)
+        readings = sampler.stop()
+    return Taken(estimate, energy_plan, readings, keeper.knots(), open_ns, (on.clock.now_ns() - start_ns) / 1e9)
 
 
 def _measure(on: Rig, keeper: Keeper, todo: Plan, until_ns: int, chance: random.Random) -> None:
@@ -154,17 +154,17 @@ def _enough(judged: Judged, precision: float) -> bool:
 
 
 def _result(bound: Bound, on: Rig, keeper: Keeper, chosen: Options, taken: Taken, *, net: bool) -> Energy:
-    judged, found = taken.judged, taken.judged.per_call
-    gap_s = keeper.gap_s if found.rest_w is not None else None
-    waited_j = (found.rest_w or 0.0) * (gap_s or 0.0)
-    value, error_j = found.joules - waited_j, found.error_j
-    call_s = judged.call_s - (gap_s or 0.0)
+    estimate, per_call = taken.judged, taken.judged.per_call
+    gap_s = keeper.gap_s if per_call.rest_w is not None else None
+    waited_j = (per_call.rest_w or 0.0) * (gap_s or 0.0)
+    value, error_j = per_call.joules - waited_j, per_call.error_j
+    call_s = estimate.call_s - (gap_s or 0.0)
     power_w = value / call_s
     if net:
-        if found.idle_w is None:
+        if per_call.idle_w is None:
             raise MachineCannot("Idle power was not seen, so it cannot be subtracted; give a longer budget_s.")
-        value -= found.idle_w * call_s
-        error_j = math.hypot(error_j, (found.idle_error_w or 0.0) * call_s)
+        value -= per_call.idle_w * call_s
+        error_j = math.hypot(error_j, (per_call.idle_error_w or 0.0) * call_s)
     reached = error_j / abs(value)
     return Energy(
         name=bound.name,
@@ -175,21 +175,21 @@ def _result(bound: Bound, on: Rig, keeper: Keeper, chosen: Options, taken: Taken
             high=value + error_j,
             unit="J",
             scope="process",
-            method=f"{judged.method}, calls against ticks by least squares",
-            n=found.ticks,
+            method=f"{estimate.method}, calls against ticks by least squares",
+            n=per_call.ticks,
         ),
         net=net,
-        systematic_j=judged.systematic_j + REST_SHARE * waited_j,
+        systematic_j=estimate.systematic_j + REST_SHARE * waited_j,
         power_w=power_w,
         call_us=call_s * 1e6,
-        calls=judged.calls,
-        window_s=judged.window_s,
-        rests_s=judged.rests_s,
-        idle_w=found.idle_w,
-        coverage=judged.coverage,
-        method=judged.method,
-        crosscheck=judged.crosscheck,
-        ticks=found.ticks,
+        calls=estimate.calls,
+        window_s=estimate.window_s,
+        rests_s=estimate.rests_s,
+        idle_w=per_call.idle_w,
+        coverage=estimate.coverage,
+        method=estimate.method,
+        crosscheck=estimate.crosscheck,
+        ticks=per_call.ticks,
         precision_wanted=chosen.precision,
         precision_reached=reached,
         stopped="precise enough" if reached <= chosen.precision else "budget spent",
@@ -205,22 +205,22 @@ def _result(bound: Bound, on: Rig, keeper: Keeper, chosen: Options, taken: Taken
 
 def _said(taken: Taken, keeper: Keeper, chosen: Options, gap_s: float | None) -> list[str]:
     """Return what a reader should know."""
-    said, judged = [], taken.judged
+    notes, estimate = [], taken.judged
     if keeper.call_s > chosen.budget_s:
-        said.append("one call takes longer than the whole budget")
+        notes.append("one call takes longer than the whole budget")
     if taken.plan.warm_s is None:
-        said.append("the calls were not warmed up: one takes too much of the budget")
+        notes.append("the calls were not warmed up: one takes too much of the budget")
     if gap_s:
-        said.append(
+        notes.append(
             f"the device waited {format_time(gap_s * 1e6)} a call for the host: taken off, at the power of a rest"
         )
-    if judged.crosscheck is not None and abs(judged.crosscheck - 1) > DISAGREEMENT:
-        said.append(
-            f"integrated power says {judged.crosscheck:.2f} of what the counter does: a call may repeat at the period "
-            "of the sensor, which power readings see only a part of; the counter is believed"
+    if estimate.crosscheck is not None and abs(estimate.crosscheck - 1) > DISAGREEMENT:
+        notes.append(
+            f"integrated power says {estimate.crosscheck:.2f} of what the counter does: a call may repeat at the "
+            "period of the sensor, which power readings see only a part of; the counter is believed"
         )
-    if judged.method != "counter":
-        said.append(f"there is no energy counter: {judged.method} sees {judged.seen_share:.0%} of the time")
-    if judged.coverage < POOR_COVERAGE * judged.seen_share:
-        said.append(f"readings are missing: the sensor's ticks cover {judged.coverage:.0%} of the window")
-    return said
+    if estimate.method != "counter":
+        notes.append(f"there is no energy counter: {estimate.method} sees {estimate.seen_share:.0%} of the time")
+    if estimate.coverage < POOR_COVERAGE * estimate.seen_share:
+        notes.append(f"readings are missing: the sensor's ticks cover {estimate.coverage:.0%} of the window")
+    return notes

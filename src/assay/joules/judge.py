@@ -78,46 +78,46 @@ def judge(readings: Sequence[Reading], knots: Sequence[Knot], open_ns: int, mode
     Raises:
         Refused: The readings do not tell it, and why.
     """
-    of = stream(readings, model)
-    course = course_of(list(knots), of.origin_ns)
-    open_s = None if course.is_empty else course.first_at_or_after(of.at_s(open_ns))
-    last_s = 0.0 if course.is_empty else float(course.times_s[-1])
+    sensor_stream = stream(readings, model)
+    activity = course_of(list(knots), sensor_stream.origin_ns)
+    open_s = None if activity.is_empty else activity.first_at_or_after(sensor_stream.at_s(open_ns))
+    last_s = 0.0 if activity.is_empty else float(activity.times_s[-1])
     if open_s is None or open_s >= last_s:
         raise Refused("no_calls", "no call ended after the warm-up")
-    found, refusals = [], []
-    for sight in sights(of, (float(course.times_s[0]), last_s)):
+    estimates, refusals = [], []
+    for view in sights(sensor_stream, (float(activity.times_s[0]), last_s)):
         try:
-            found.append(_by(of, sight, course, open_s))
+            estimates.append(_by(sensor_stream, view, activity, open_s))
         except Refused as refusal:
             refusals.append(refusal)
-    if not found:
+    if not estimates:
         raise refusals[0]
-    return min(found, key=lambda one: (one.per_call.error_j + one.systematic_j) / one.per_call.joules)
+    return min(estimates, key=lambda one: (one.per_call.error_j + one.systematic_j) / one.per_call.joules)
 
 
 def _by(of: Stream, sight: Sight, course: Course, open_s: float) -> Judged:
     """Return the energy per call by one sensor."""
     last_s = float(course.times_s[-1])
     gaps = _checked_gaps(sight, open_s, last_s)
-    seen = replace(sight.seen, shift_s=math.hypot(sight.seen.shift_s, EDGE_S))
-    found = energy_per_call(seen, course, open_s)
-    if found is None:
+    observations = replace(sight.seen, shift_s=math.hypot(sight.seen.shift_s, EDGE_S))
+    per_call = energy_per_call(observations, course, open_s)
+    if per_call is None:
         raise Refused(
             "too_few_ticks",
             f"too few readings: the sensor ticks every {1e3 * sight.period_s:.3g} ms, "
             f"and at least {FEWEST_TICKS} ticks must fall into the calls",
         )
-    if found.joules <= 0:
+    if per_call.joules <= 0:
         raise Refused("no_energy", "the sensor shows no energy that calls explain")
     start, end = course.progress(np.array([open_s, last_s]))
     calls, busy_s = round(end - start), course.busy_s(open_s, last_s)
     return Judged(
-        per_call=found,
+        per_call=per_call,
         method=sight.method,
         coverage=sight.coverage(open_s, last_s),
         seen_share=sight.seen_share,
         unseen_share=unseen_share(sight.seen_share, sight.period_s, busy_s / calls) + gaps,
-        crosscheck=_crosscheck(of, sight, course, found, open_s) if sight.is_counter else None,
+        crosscheck=_crosscheck(of, sight, course, per_call, open_s) if sight.is_counter else None,
         calls=calls,
         window_s=last_s - open_s,
         rests_s=last_s - open_s - busy_s,
@@ -149,17 +149,17 @@ def _checked_gaps(sight: Sight, open_s: float, last_s: float) -> float:
 
 def _crosscheck(of: Stream, sight: Sight, course: Course, found: PerCall, open_s: float) -> float | None:
     """Return what power readings in the window are over what the calls' energy would make them."""
-    for which in POWERS:
-        how: PowerModel | None = getattr(of.model, which)
-        ticks = None if how is None else power_ticks(of, which, how, sight.ticks, anywhere=True)
-        if how is None or ticks is None:
+    for kind in POWERS:
+        power_model: PowerModel | None = getattr(of.model, kind)
+        ticks = None if power_model is None else power_ticks(of, kind, power_model, sight.ticks, anywhere=True)
+        if power_model is None or ticks is None:
             continue
-        ends = ticks.times_s - how.lag_s
-        begins = ends - how.window_s
+        ends = ticks.times_s - power_model.lag_s
+        begins = ends - power_model.window_s
         inside = (begins >= open_s) & (ends <= course.times_s[-1])
         called = course.progress(ends[inside]) - course.progress(begins[inside])
         rested = course.rested_s(ends[inside]) - course.rested_s(begins[inside])
         expected_j = float(found.joules * called.sum() + (found.rest_w or 0.0) * rested.sum())
         if expected_j > 0:
-            return float(ticks.values[inside].sum()) * how.window_s / expected_j
+            return float(ticks.values[inside].sum()) * power_model.window_s / expected_j
     return None

@@ -90,7 +90,7 @@ def fit(columns: Array, observed: Array, covariance: Array, target: Target | Non
     if target is None:
         return Fit(coefficients, inverse, likelihood)
     value = float(target.columns @ coefficients + target.with_data @ solved)
-    known = np.asarray(linalg.cho_solve(factor, target.with_data), dtype=np.float64)
-    open_part = target.columns - columns.T @ known
-    variance = target.variance - float(target.with_data @ known) + float(open_part @ inverse @ open_part)
+    weights = np.asarray(linalg.cho_solve(factor, target.with_data), dtype=np.float64)
+    open_part = target.columns - columns.T @ weights
+    variance = target.variance - float(target.with_data @ weights) + float(open_part @ inverse @ open_part)
     return Fit(coefficients, inverse, likelihood, value, max(0.0, variance))

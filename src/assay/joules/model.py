@@ -55,8 +55,8 @@ class SensorModel(Value):
             power: PowerModel | None = getattr(self, name)
             if power is not None:
                 named = {"instant": "instant power", "average": "average power", "usage": "power"}[name]
-                seen = f"the mean of {_ms(power.window_s)} every {_ms(power.period_s)}"
-                parts.append(f"{named} is {seen}, lag {1e3 * power.lag_s:.0f} ms")
+                averaging = f"the mean of {_ms(power.window_s)} every {_ms(power.period_s)}"
+                parts.append(f"{named} is {averaging}, lag {1e3 * power.lag_s:.0f} ms")
         return "; ".join(parts) or "it shows neither energy nor power"
 
 

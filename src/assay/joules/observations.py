@@ -124,11 +124,11 @@ def averaged(seen: Observations, edges_s: tuple[float, ...], near: int, most: in
     size = max(1, -(-int(np.sum(~single)) // most))
     numbers = np.empty(len(order), dtype=np.intp)
     group, filled = -1, size
-    for place in range(len(order)):
-        after_single = place > 0 and bool(single[place - 1])
-        if single[place] or filled >= size or after_single:
+    for index in range(len(order)):
+        after_single = index > 0 and bool(single[index - 1])
+        if single[index] or filled >= size or after_single:
             group, filled = group + 1, 0
-        numbers[place] = group
+        numbers[index] = group
         filled += 1
     mixing = np.zeros((group + 1, len(order)))
     mixing[numbers, order] = 1.0
@@ -149,8 +149,8 @@ def _near_edges(times_s: Array, edges_s: tuple[float, ...], near: int) -> NDArra
     """Return which of some moments in order are among the nearest on each side of an edge."""
     keep = np.zeros(len(times_s), dtype=bool)
     for edge in edges_s:
-        place = int(np.searchsorted(times_s, edge))
-        keep[max(0, place - near) : place + near] = True
+        index = int(np.searchsorted(times_s, edge))
+        keep[max(0, index - near) : index + near] = True
     return keep
 
 

@@ -91,11 +91,11 @@ def energy_per_call(seen: Observations, course: Course, open_s: float) -> PerCal
     seen = thinned(seen, (float(course.times_s[0]), open_s, last_s), NEAR, MOST)
     columns = _Columns.of(seen, course, open_s)
     calls = _Calls.of(seen, course, open_s, columns)
-    found = calls.most_likely(columns)
+    drift_fit = calls.most_likely(columns)
     reach = quantile(CONFIDENCE, max(2, inside - 2))
-    idle, pause = columns.told(found.fit, "idle"), columns.told(found.fit, "pause")
-    measured_j, joules = np.sqrt(found.fit.target_variance or 0.0), found.fit.target or 0.0
-    sampled_j = calls.strays_j(found)
+    idle, pause = columns.told(drift_fit.fit, "idle"), columns.told(drift_fit.fit, "pause")
+    measured_j, joules = np.sqrt(drift_fit.fit.target_variance or 0.0), drift_fit.fit.target or 0.0
+    sampled_j = calls.strays_j(drift_fit)
     return PerCall(
         joules=joules,
         error_j=float(np.hypot(reach * np.hypot(measured_j, sampled_j), LEAST_ERROR * joules)),
@@ -103,7 +103,7 @@ def energy_per_call(seen: Observations, course: Course, open_s: float) -> PerCal
         idle_error_w=reach * idle[1] if idle else None,
         pause_w=pause[0] if pause and reach * pause[1] <= TOLD * abs(pause[0]) else None,
         ticks=inside,
-        drift=found.drift,
+        drift=drift_fit.drift,
     )
 
 
@@ -122,15 +122,15 @@ class _Columns:
         parts = {"idle": before, "pause": rested - before, "warm": warm, "calls": done - warm}
         shown = {"start": seen.operator @ np.ones(len(t)), **{n: seen.operator @ part for n, part in parts.items()}}
         counts = bool(np.any(shown["start"]))  # a counter begins anywhere, a power reading does not
-        kept = {n: c for n, c in shown.items() if (n == "start" and counts) or _shows(c, counts=counts)}
-        return cls(tuple(kept), np.stack(list(kept.values()), axis=1))
+        visible = {n: c for n, c in shown.items() if (n == "start" and counts) or _shows(c, counts=counts)}
+        return cls(tuple(visible), np.stack(list(visible.values()), axis=1))
 
     def told(self, found: Fit, name: str) -> tuple[float, float] | None:
         """Return a coefficient and its standard error; null where there was nothing to see of it."""
         if name not in self.names:
             return None
-        place = self.names.index(name)
-        return float(found.coefficients[place]), float(np.sqrt(max(0.0, found.covariance[place, place])))
+        index = self.names.index(name)
+        return float(found.coefficients[index]), float(np.sqrt(max(0.0, found.covariance[index, index])))
 
 
 def _shows(column: Array, *, counts: bool) -> bool:
@@ -191,16 +191,16 @@ class _Calls:
         spacing_s = float(np.median(np.diff(np.sort(self.seen.times_s))))
         slope = self.seen.operator @ self.level_w
         jittered = [np.diag((jitter * spacing_s * slope) ** 2) for jitter in JITTERS]
-        wanted = np.array([float(name == "calls") for name in columns.names])
+        selected = np.array([float(name == "calls") for name in columns.names])
         best: _Found | None = None
         for drift, memory_s in product(DRIFTS, MEMORIES_S):
             strays = (drift * power_w) ** 2 * integrated(self.worked_s, self.worked_s, memory_s)
-            known = covariance(self.seen, within + strays[:-2, :-2], self.level_w)
-            target = self._spent(strays, wanted)
+            base_covariance = covariance(self.seen, within + strays[:-2, :-2], self.level_w)
+            target = self._spent(strays, selected)
             for jitter in jittered:
-                found = fit(columns.values, self.seen.values, known + jitter, target)
-                if best is None or found.log_likelihood > best.fit.log_likelihood:
-                    best = _Found(found, drift, memory_s)
+                fitted = fit(columns.values, self.seen.values, base_covariance + jitter, target)
+                if best is None or fitted.log_likelihood > best.fit.log_likelihood:
+                    best = _Found(fitted, drift, memory_s)
         assert best is not None  # noqa: S101 - there are several drifts to choose from
         return best
 

@@ -35,14 +35,14 @@ def probe(load: Keeper, sampling: Sampling, device: str, driver: str) -> SensorM
     Raises:
         MachineCannot: The device shows neither energy nor power.
     """
-    chance = random.Random(SEED)  # noqa: S311 - a pattern is no secret
+    rng = random.Random(SEED)  # noqa: S311 - a pattern is no secret
     sampling.start()
     load.rest(FIRST_REST_S)
     load.keep(LONG_ON_S)
     load.rest(LONG_OFF_S)
     for _ in range(BURSTS):
-        load.keep(chance.uniform(SHORTEST_S, LONGEST_S))
-        load.rest(chance.uniform(SHORTEST_S, LONGEST_S))
+        load.keep(rng.uniform(SHORTEST_S, LONGEST_S))
+        load.rest(rng.uniform(SHORTEST_S, LONGEST_S))
     load.rest(LONGEST_S)
     return fit_model(sampling.stop(), load.knots(), device, driver)
 
@@ -56,9 +56,9 @@ def fit_model(readings: Sequence[Reading], knots: Sequence[Knot], device: str, d
     if not readings:
         raise MachineCannot("The device shows neither energy nor power.")
     origin_ns = readings[0].t_ns
-    load = course_of(list(knots), origin_ns)
+    activity = course_of(list(knots), origin_ns)
     counted = counter_series(readings, origin_ns)
-    counter = fit_counter(counted, load)
+    counter = fit_counter(counted, activity)
     ticks = None
     if counter is not None:
         ticks = find_ticks(counted.begin_s, counted.end_s, counted.energy_j, counter.period_s)
@@ -66,7 +66,7 @@ def fit_model(readings: Sequence[Reading], knots: Sequence[Knot], device: str, d
         device=device,
         driver=driver,
         counter=counter,
-        instant=fit_power(power_series(readings, "instant", origin_ns), load, ticks),
-        average=fit_power(power_series(readings, "average", origin_ns), load, ticks),
-        usage=fit_power(power_series(readings, "usage", origin_ns), load, ticks),
+        instant=fit_power(power_series(readings, "instant", origin_ns), activity, ticks),
+        average=fit_power(power_series(readings, "average", origin_ns), activity, ticks),
+        usage=fit_power(power_series(readings, "usage", origin_ns), activity, ticks),
     )

@@ -79,13 +79,13 @@ class PowerSeries:
 
 def counter_series(readings: Sequence[Reading], origin_ns: int) -> CounterSeries:
     """Return what the counter said, where it answered."""
-    told = [(r.begin_ns - origin_ns, r.end_ns - origin_ns, r.energy_j) for r in readings if r.energy_j is not None]
-    table = np.array(told, dtype=np.float64).reshape(-1, 3)
+    rows = [(r.begin_ns - origin_ns, r.end_ns - origin_ns, r.energy_j) for r in readings if r.energy_j is not None]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return CounterSeries(table[:, 0] / 1e9, table[:, 1] / 1e9, table[:, 2])
 
 
 def power_series(readings: Sequence[Reading], which: Power, origin_ns: int) -> PowerSeries:
     """Return what was said of one kind of power, where it answered."""
-    told = [(r.t_ns - origin_ns, w) for r in readings if (w := getattr(r, f"{which}_w")) is not None]
-    table = np.array(told, dtype=np.float64).reshape(-1, 2)
+    rows = [(r.t_ns - origin_ns, w) for r in readings if (w := getattr(r, f"{which}_w")) is not None]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return PowerSeries(table[:, 0] / 1e9, table[:, 1])

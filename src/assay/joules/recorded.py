@@ -60,22 +60,22 @@ class Spent:
 
 def spent_by_gpu(lines: Sequence[Line], gpus: dict[int, str], windows: Windows, driver: str) -> dict[int, Spent]:
     """Return what each of some GPUs, their UUIDs by number, spent in some windows."""
-    found: dict[int, Spent] = {}
+    by_gpu: dict[int, Spent] = {}
     for gpu, uuid in gpus.items():
         model = kept_model(uuid, driver)
         readings = gpu_readings(lines, gpu)
         parts = [window_energy(readings, *window, model or ASSUMED, precision=PRECISION) for window in windows]
-        found[gpu] = Spent(tuple(parts), model is None)
-    return found
+        by_gpu[gpu] = Spent(tuple(parts), model is None)
+    return by_gpu
 
 
 def energy_of_gpus(spent: Iterable[Spent]) -> Told:
     """Return what GPUs spent together."""
-    known = list(spent)
+    all_gpus = list(spent)
     note = "of the GPU, and of nothing else in the machine"
-    if any(each.assumed for each in known):
+    if any(gpu.assumed for gpu in all_gpus):
         note += "; how its sensor sees was not looked at (assay.energy does so), so that the interval is wide"
-    return summed([part for each in known for part in each.parts], note)
+    return summed([part for gpu in all_gpus for part in gpu.parts], note)
 
 
 def energy_of_packages(lines: Sequence[Line], windows: Windows) -> Told:
@@ -98,15 +98,15 @@ def energies_of_host(lines: Sequence[Line], windows: Windows) -> tuple[dict[str,
     if not hosts:
         return {}, "not told: the processor's energy counters are not there, or may not be read"
     t_s = np.array([host.t_ns for host in hosts], dtype=np.float64) / 1e9
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     for domain in hosts[0].package_energy_j:
         spent_j = np.array([host.package_energy_j.get(domain, math.nan) for host in hosts])
         parts = [_interpolated(t_s, spent_j, start_ns / 1e9, end_ns / 1e9) for start_ns, end_ns in windows]
-        told = summed(parts, domain)
-        if told.energy is None:
-            return {}, told.note or "not told"
-        found[domain] = told.energy
-    return found, "of whoever ran on the processors"
+        total = summed(parts, domain)
+        if total.energy is None:
+            return {}, total.note or "not told"
+        estimates[domain] = total.energy
+    return estimates, "of whoever ran on the processors"
 
 
 def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> WindowEnergy:
@@ -130,8 +130,8 @@ def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> W
     too_short = f"a window of {window_s:.3g} s is too short for a counter that was read every {every_s:.2g} s"
     if inside < FEWEST_INSIDE:
         return refused("too_few_ticks", f"{too_short}: {FEWEST_INSIDE} readings at least must fall into it")
-    places = np.searchsorted(t_s, (start_s, end_s)).clip(1, len(t_s) - 1)
-    edge_j = float((spent_j[places] - spent_j[places - 1]).sum())
+    indices = np.searchsorted(t_s, (start_s, end_s)).clip(1, len(t_s) - 1)
+    edge_j = float((spent_j[indices] - spent_j[indices - 1]).sum())
     first_j, last_j = np.interp((start_s, end_s), t_s, spent_j)
     value = float(last_j - first_j)
     if not edge_j / 2 <= PRECISION * value:
@@ -155,13 +155,13 @@ def _interpolated(t_s: Array, spent_j: Array, start_s: float, end_s: float) -> W
 
 def gpu_readings(lines: Sequence[Line], gpu: int) -> list[Reading]:
     """Return what was read of a GPU's power and energy, in order."""
-    found: list[Reading] = []
+    readings: list[Reading] = []
     for line in lines:
         if isinstance(line, GpuMeterSample) and line.gpu == gpu and line.energy_j is not None:
             end_ns = line.t_ns + round(1e3 * (line.took_us or 0.0))
-            found.append(Reading(line.t_ns, line.t_ns, end_ns, energy_j=line.energy_j))
+            readings.append(Reading(line.t_ns, line.t_ns, end_ns, energy_j=line.energy_j))
         elif isinstance(line, GpuSample) and line.gpu == gpu:
-            found.append(
+            readings.append(
                 Reading(
                     line.t_ns,
                     line.t_ns,
@@ -171,7 +171,7 @@ def gpu_readings(lines: Sequence[Line], gpu: int) -> list[Reading]:
                     usage_w=line.power_usage_w,
                 )
             )
-    return sorted(found, key=lambda reading: reading.t_ns)
+    return sorted(readings, key=lambda reading: reading.t_ns)
 
 
 def summed(parts: list[WindowEnergy], note: str) -> Told:
@@ -181,10 +181,10 @@ def summed(parts: list[WindowEnergy], note: str) -> Told:
     refused = next((part for part in parts if part.joules is None), None)
     if refused is not None:
         return Told(None, f"not told: {refused.reason}", refused.code)
-    known = [part.joules for part in parts if part.joules is not None]
-    value = math.fsum(each.value for each in known)
-    error = math.fsum(each.value - each.low for each in known if each.low is not None)
-    methods = list(dict.fromkeys(each.method for each in known))
+    estimates = [part.joules for part in parts if part.joules is not None]
+    value = math.fsum(estimate.value for estimate in estimates)
+    error = math.fsum(estimate.value - estimate.low for estimate in estimates if estimate.low is not None)
+    methods = list(dict.fromkeys(estimate.method for estimate in estimates))
     systematic = math.fsum(part.systematic_j or 0.0 for part in parts)
     return Told(
         Estimate(
@@ -194,7 +194,7 @@ def summed(parts: list[WindowEnergy], note: str) -> Told:
             unit="J",
             scope="process",
             method="; ".join(methods),
-            n=sum(each.n for each in known),
+            n=sum(estimate.n for estimate in estimates),
         ),
         f"{note}; beside the interval the sensor may be off by ±{systematic:.3g} J",
     )
@@ -202,10 +202,10 @@ def summed(parts: list[WindowEnergy], note: str) -> Told:
 
 def merged(windows: Windows) -> Windows:
     """Return windows in order, those that overlap as one."""
-    found: Windows = []
+    result: Windows = []
     for start_ns, end_ns in sorted(windows):
-        if found and found[-1][1] >= start_ns:
-            found[-1] = (found[-1][0], max(found[-1][1], end_ns))
+        if result and result[-1][1] >= start_ns:
+            result[-1] = (result[-1][0], max(result[-1][1], end_ns))
         else:
-            found.append((start_ns, end_ns))
-    return found
+            result.append((start_ns, end_ns))
+    return result

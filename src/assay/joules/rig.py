@@ -69,8 +69,8 @@ def rig(options: Options) -> Iterator[Rig]:
         return
     from assay.joules.cuda_rig import cuda_rig
 
-    with cuda_rig(options) as found:
-        yield found
+    with cuda_rig(options) as device:
+        yield device
 
 
 class CpuRig:
@@ -129,8 +129,10 @@ def rapl_model(readings: list[Reading], domains: str) -> SensorModel:
 
 def polling_s(model: SensorModel) -> float:
     """Return how often to read sensors, in s: often enough to place their ticks."""
-    known = [part.period_s for part in (model.counter, model.instant, model.usage, model.average) if part is not None]
-    return min(SLOWEST_S, max(FASTEST_S, min(known, default=SLOWEST_S) / 10))
+    periods_s = [
+        part.period_s for part in (model.counter, model.instant, model.usage, model.average) if part is not None
+    ]
+    return min(SLOWEST_S, max(FASTEST_S, min(periods_s, default=SLOWEST_S) / 10))
 
 
 def _nothing() -> None:

@@ -113,9 +113,9 @@ def _window(ticks: Ticks, load: Course, windows_s: Array, lags_s: Array) -> tupl
         share = share - share.mean(axis=1, keepdims=True)
         power = np.maximum((share**2).sum(axis=1), 1e-12)
         explained = (share @ values) ** 2 / power / float(values @ values)
-        place = int(np.argmax(explained))
-        if explained[place] > best[2]:
-            best = float(window), float(lags_s[place]), float(explained[place])
+        index = int(np.argmax(explained))
+        if explained[index] > best[2]:
+            best = float(window), float(lags_s[index]), float(explained[index])
     return best
 
 

@@ -118,25 +118,25 @@ def sights(of: Stream, span_s: tuple[float, float]) -> list[Sight]:
     Raises:
         Refused: There is none, or the counter went back within the span.
     """
-    found: list[Sight] = []
+    views: list[Sight] = []
     series = counter_series(of.readings, of.origin_ns)
     if of.model.counter is not None and len(series):
-        found.append(_counter(series, of.model.counter, span_s))
-        if not found[0].unwatched_s(*span_s):
-            return found
-    for which in POWERS:
-        how: PowerModel | None = getattr(of.model, which)
-        ticks = None if how is None else power_ticks(of, which, how, anywhere=True)
-        if how is not None and ticks is not None:
-            found.append(_power(which, how, ticks))
-    if not found:
+        views.append(_counter(series, of.model.counter, span_s))
+        if not views[0].unwatched_s(*span_s):
+            return views
+    for kind in POWERS:
+        power_model: PowerModel | None = getattr(of.model, kind)
+        ticks = None if power_model is None else power_ticks(of, kind, power_model, anywhere=True)
+        if power_model is not None and ticks is not None:
+            views.append(_power(kind, power_model, ticks))
+    if not views:
         raise Refused("no_sensor", "the device has no energy counter, and no power reading of it is understood")
-    return found
+    return views
 
 
 def _power(which: Power, how: PowerModel, ticks: Ticks) -> Sight:
-    seen = of_power(ticks, window_s=how.window_s, lag_s=how.lag_s, lag_error_s=how.lag_error_s, since_s=0.0)
-    return Sight(f"{which} power", seen, ticks, how.period_s, how.lag_s, how.window_s, how.seen_share)
+    observations = of_power(ticks, window_s=how.window_s, lag_s=how.lag_s, lag_error_s=how.lag_error_s, since_s=0.0)
+    return Sight(f"{which} power", observations, ticks, how.period_s, how.lag_s, how.window_s, how.seen_share)
 
 
 def _counter(series: CounterSeries, counter: CounterModel, span_s: tuple[float, float]) -> Sight:
@@ -152,8 +152,8 @@ def _counter(series: CounterSeries, counter: CounterModel, span_s: tuple[float, 
         )
     part = series.part(slice(int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else None))
     ticks = find_ticks(part.begin_s, part.end_s, part.energy_j, counter.period_s)
-    seen = of_counter(ticks, lag_s=counter.lag_s, lag_error_s=counter.lag_error_s, quantum_j=counter.quantum_j)
-    return Sight(COUNTER, seen, ticks, counter.period_s, counter.lag_s)
+    observations = of_counter(ticks, lag_s=counter.lag_s, lag_error_s=counter.lag_error_s, quantum_j=counter.quantum_j)
+    return Sight(COUNTER, observations, ticks, counter.period_s, counter.lag_s)
 
 
 def power_ticks(

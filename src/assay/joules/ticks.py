@@ -110,10 +110,10 @@ def _evenly(low: Array, high: Array, spacing_s: float, *, known: bool) -> _Even 
     slack = _Allowed.by(low, high, around, periods).slack_s
     allowed = _Allowed.by(low, high, around, _finer(periods, slack))
     jitter = max(0.0, -float(allowed.slack_s.max()) / 2)
-    period, place, shift, spread = allowed.middle()
+    period, position, shift, spread = allowed.middle()
     if jitter > UNEVEN * period:
         return None
-    times = np.clip(place + period * around, low, high)
+    times = np.clip(position + period * around, low, high)
     return _Even(np.asarray(times, dtype=np.float64), period, shift, spread / period, jitter)
 
 
@@ -141,14 +141,14 @@ class _Allowed:
 
         Where nothing is allowed, what is wrong by least.
         """
-        slack, places = self.slack_s, (self.after_s + self.before_s) / 2
+        slack, positions = self.slack_s, (self.after_s + self.before_s) / 2
         best = int(np.argmax(slack))
         if slack[best] <= 0:
-            return float(self.periods_s[best]), float(places[best]), 0.0, 0.0
+            return float(self.periods_s[best]), float(positions[best]), 0.0, 0.0
         weights = np.maximum(slack, 0.0) / float(np.maximum(slack, 0.0).sum())
-        period, place = float(weights @ self.periods_s), float(weights @ places)
-        shift = float(np.sqrt(weights @ ((places - place) ** 2 + slack**2 / 12)))
-        return period, place, shift, float(np.sqrt(weights @ (self.periods_s - period) ** 2))
+        period, position = float(weights @ self.periods_s), float(weights @ positions)
+        shift = float(np.sqrt(weights @ ((positions - position) ** 2 + slack**2 / 12)))
+        return period, position, shift, float(np.sqrt(weights @ (self.periods_s - period) ** 2))
 
 
 def _finer(periods: Array, slack_s: Array) -> Array:
@@ -196,6 +196,6 @@ def held_ticks(t_s: Array, values: Array, period_s: float, anchor_s: float | Non
     middle = grid + spacing / 2
     after = np.clip(np.searchsorted(t_s, middle), 1, len(t_s) - 1)
     nearest = after - (middle - t_s[after - 1] < t_s[after] - middle)
-    seen = (t_s[nearest] >= grid) & (t_s[nearest] < grid + spacing)
-    spread = np.full(int(seen.sum()), float(moved.spread_s[0]) if moved.period_s is not None else 0.0)
-    return Ticks(grid[seen], values[nearest[seen]], spread, moved.shift_s, moved.stretch, spacing)
+    was_read = (t_s[nearest] >= grid) & (t_s[nearest] < grid + spacing)
+    spread = np.full(int(was_read.sum()), float(moved.spread_s[0]) if moved.period_s is not None else 0.0)
+    return Ticks(grid[was_read], values[nearest[was_read]], spread, moved.shift_s, moved.stretch, spacing)

@@ -80,15 +80,15 @@ def energy_between(seen: Observations, start_s: float, end_s: float, *, period_s
         return None
     seen = _reduced(seen, start_s, end_s)
     level_w, power_w = _roughly(seen, start_s, end_s)
-    asked = _Asked.of(seen, start_s, end_s, level_w)
+    target = _Asked.of(seen, start_s, end_s, level_w)
     parts = _Process.of(seen, start_s, end_s, period_s)
     best: tuple[Fit, Model] | None = None
     for memory_s, stray, jump in product(MEMORIES_S, STRAYS, JUMPS):
-        found = asked.krige(seen, parts.covariance(Model(stray, memory_s, jump), power_w))
-        if best is None or found.log_likelihood > best[0].log_likelihood:
-            best = found, Model(stray, memory_s, jump)
+        fitted = target.krige(seen, parts.covariance(Model(stray, memory_s, jump), power_w))
+        if best is None or fitted.log_likelihood > best[0].log_likelihood:
+            best = fitted, Model(stray, memory_s, jump)
     assert best is not None and best[0].target is not None  # noqa: S101, PT018 - there are several models to choose from
-    return Spent(best[0].target, asked.error_j(seen, best[0]), best[1], power_w)
+    return Spent(best[0].target, target.error_j(seen, best[0]), best[1], power_w)
 
 
 def expected_error_j(
@@ -96,9 +96,9 @@ def expected_error_j(
 ) -> float:
     """Return the half-width that observations at such moments would have, whatever their values, under a model."""
     seen = _reduced(seen, start_s, end_s)
-    asked = _Asked.of(seen, start_s, end_s, np.full(len(seen.points_s), power_w))
+    target = _Asked.of(seen, start_s, end_s, np.full(len(seen.points_s), power_w))
     parts = _Process.of(seen, start_s, end_s, period_s, (model.memory_s,))
-    return asked.error_j(seen, asked.krige(seen, parts.covariance(model, power_w)))
+    return target.error_j(seen, target.krige(seen, parts.covariance(model, power_w)))
 
 
 def _reduced(seen: Observations, start_s: float, end_s: float) -> Observations:
@@ -128,8 +128,8 @@ class _Asked:
     def of(cls, seen: Observations, start_s: float, end_s: float, level_w: Array) -> _Asked:
         at = seen.points_s - start_s
         shown = seen.operator @ np.stack([np.ones(len(at)), at], axis=1)
-        kept = _shown(shown)
-        return cls(shown[:, kept], np.array([0.0, end_s - start_s])[kept], sensor_covariance(seen, level_w))
+        visible = _shown(shown)
+        return cls(shown[:, visible], np.array([0.0, end_s - start_s])[visible], sensor_covariance(seen, level_w))
 
     def krige(self, seen: Observations, process: Array) -> Fit:
         """Fit under a covariance of the observations and the two edges."""
@@ -181,12 +181,12 @@ def _shown(columns: Array) -> NDArray[np.bool_]:
 def _roughly(seen: Observations, start_s: float, end_s: float) -> tuple[Array, float]:
     """Return about the power at each point, and that of the window, in W: a level before, within and after it."""
     shown = seen.operator @ _levels(seen.points_s, start_s, end_s)
-    kept = _shown(shown)
-    rough = fit(shown[:, kept], seen.values, np.diag(seen.noise**2 + (0.01 * np.abs(seen.values).max()) ** 2))
-    found = np.zeros(4)
-    found[kept] = rough.coefficients
-    power_w = max(1e-9, float(found[2]))
-    powers = np.where(kept, np.maximum(found, 0.0), power_w)
+    visible = _shown(shown)
+    rough = fit(shown[:, visible], seen.values, np.diag(seen.noise**2 + (0.01 * np.abs(seen.values).max()) ** 2))
+    level_powers_w = np.zeros(4)
+    level_powers_w[visible] = rough.coefficients
+    power_w = max(1e-9, float(level_powers_w[2]))
+    powers = np.where(visible, np.maximum(level_powers_w, 0.0), power_w)
     at = seen.points_s
     return np.where(at < start_s, powers[1], np.where(at <= end_s, powers[2], powers[3])), power_w
 

@@ -55,8 +55,8 @@ def window_energy(
         raise BadInput(f"precision is a share between 0 and 1, such as 0.05 for ±5 %, not {precision!r}.")
     window_s = (end_ns - start_ns) / 1e9
     try:
-        of = stream(readings, model)
-        return _told(of, of.at_s(start_ns), of.at_s(end_ns), precision)
+        sensor_stream = stream(readings, model)
+        return _told(sensor_stream, sensor_stream.at_s(start_ns), sensor_stream.at_s(end_ns), precision)
     except Refused as refusal:
         return WindowEnergy(
             joules=None, reason=str(refusal), code=refusal.code, needed_s=refusal.needed_s, window_s=window_s
@@ -94,25 +94,25 @@ class _Candidate:
 
 def _told(of: Stream, start_s: float, end_s: float, precision: float) -> WindowEnergy:
     """Return the energy by the sensor that gives the narrowest bound, both of its parts together."""
-    found = _candidates(of, start_s, end_s)
-    precise = [one for one in found if one.statistical <= precision]
+    estimates = _candidates(of, start_s, end_s)
+    precise = [one for one in estimates if one.statistical <= precision]
     if not precise:
-        raise _too_wide(found, precision)
+        raise _too_wide(estimates, precision)
     best = min(precise, key=lambda one: one.statistical + one.systematic)
-    spent = best.spent
+    window_fit = best.spent
     return WindowEnergy(
         joules=Estimate(
-            value=spent.joules,
-            low=spent.joules - spent.error_j,
-            high=spent.joules + spent.error_j,
+            value=window_fit.joules,
+            low=window_fit.joules - window_fit.error_j,
+            high=window_fit.joules + window_fit.error_j,
             unit="J",
             scope="process",
             method=f"{best.sight.method}, {'' if best.sight.is_counter else 'every reading, '}edges interpolated",
             n=best.ticks,
         ),
         window_s=end_s - start_s,
-        systematic_j=best.systematic * abs(spent.joules),
-        power_w=spent.joules / (end_s - start_s),
+        systematic_j=best.systematic * abs(window_fit.joules),
+        power_w=window_fit.joules / (end_s - start_s),
         coverage=best.sight.coverage(start_s, end_s),
         method=best.sight.method,
         crosscheck=best.with_power.crosscheck,
@@ -126,29 +126,27 @@ def _candidates(of: Stream, start_s: float, end_s: float) -> list[_Candidate]:
     Raises:
         Refused: None does; the reason is that of the first.
     """
-    found, refusals = [], []
-    for sight in sights(of, (start_s, end_s)):
+    estimates, refusals = [], []
+    for view in sights(of, (start_s, end_s)):
         try:
-            found.append(_candidate(of, sight, start_s, end_s))
+            estimates.append(_candidate(of, view, start_s, end_s))
         except Refused as refusal:
             refusals.append(refusal)
-    if not found:
+    if not estimates:
         raise refusals[0]
-    return found
+    return estimates
 
 
 def _candidate(of: Stream, sight: Sight, start_s: float, end_s: float) -> _Candidate:
     check_ticks(sight, start_s, end_s)
     check_covered(sight, start_s, end_s)
-    with_power = _with_power(of, sight, start_s, end_s)
+    combined = _with_power(of, sight, start_s, end_s)
     margin_s = MARGIN_PERIODS * sight.period_s
-    near = np.flatnonzero(
-        (with_power.seen.times_s >= start_s - margin_s) & (with_power.seen.times_s <= end_s + margin_s)
-    )
-    spent = energy_between(with_power.seen.rows(near), start_s, end_s, period_s=sight.period_s)
-    if spent is None or spent.joules <= 0:
+    near = np.flatnonzero((combined.seen.times_s >= start_s - margin_s) & (combined.seen.times_s <= end_s + margin_s))
+    window_fit = energy_between(combined.seen.rows(near), start_s, end_s, period_s=sight.period_s)
+    if window_fit is None or window_fit.joules <= 0:
         raise Refused("no_energy", "the sensor shows no energy spent")
-    return _Candidate(sight, with_power, spent, (start_s, end_s))
+    return _Candidate(sight, combined, window_fit, (start_s, end_s))
 
 
 def ticks_inside(sight: Sight, start_s: float, end_s: float) -> int:
@@ -192,7 +190,7 @@ def _too_wide(found: list[_Candidate], precision: float) -> Refused:
     best = min(found, key=lambda one: one.statistical)
     lengths = [long_enough_s(one.with_power.parts, one.spent, one.window, precision) for one in found]
     needed_s = min((length for length in lengths if length is not None), default=None)
-    said = (
+    problem = (
         f"a window of {best.window_s:.3g} s is too short for ±{percent_text(precision)}: the sensor ticks every "
         f"{1e3 * best.sight.period_s:.3g} ms and tells it to ±{percent_text(best.statistical)}"
     )
@@ -201,7 +199,7 @@ def _too_wide(found: list[_Candidate], precision: float) -> Refused:
         if needed_s is None
         else f"about {_rounded_up(needed_s):.3g} s of the same load would do"
     )
-    return Refused("too_wide", f"{said}; {advice}", needed_s)
+    return Refused("too_wide", f"{problem}; {advice}", needed_s)
 
 
 def _rounded_up(seconds: float) -> float:
@@ -223,22 +221,32 @@ class _WithPower:
 
 
 def _with_power(of: Stream, sight: Sight, start_s: float, end_s: float) -> _WithPower:
-    which = next((name for name in POWERS if _is_instant(getattr(of.model, name))), None)
+    kind = next((name for name in POWERS if _is_instant(getattr(of.model, name))), None)
     mean_w = _mean_w(sight, start_s, end_s)
-    if not sight.is_counter or which is None or not mean_w:
+    if not sight.is_counter or kind is None or not mean_w:
         return _WithPower(sight.seen, (sight,))
-    how: PowerModel = getattr(of.model, which)
-    ticks = power_ticks(of, which, how, sight.ticks)
+    power_model: PowerModel = getattr(of.model, kind)
+    ticks = power_ticks(of, kind, power_model, sight.ticks)
     if ticks is None:
-        series = of.power(which)
+        series = of.power(kind)
         inside = (series.t_s >= start_s) & (series.t_s <= end_s)
         ratio = float(series.watts[inside].mean()) / mean_w if inside.any() else None
         return _WithPower(sight.seen, (sight,), ratio)
-    power = of_power(ticks, window_s=how.window_s, lag_s=how.lag_s, lag_error_s=how.lag_error_s, since_s=0.0)
-    inside = (power.times_s - how.window_s >= start_s) & (power.times_s <= end_s)
+    power = of_power(
+        ticks, window_s=power_model.window_s, lag_s=power_model.lag_s, lag_error_s=power_model.lag_error_s, since_s=0.0
+    )
+    inside = (power.times_s - power_model.window_s >= start_s) & (power.times_s <= end_s)
     ratio = float(power.values[inside].mean()) / mean_w if inside.any() else None
-    beside = Sight(f"{which} power", power, ticks, how.period_s, how.lag_s, how.window_s, how.seen_share)
-    return _WithPower(joined(sight.seen, power), (sight, beside), ratio)
+    power_view = Sight(
+        f"{kind} power",
+        power,
+        ticks,
+        power_model.period_s,
+        power_model.lag_s,
+        power_model.window_s,
+        power_model.seen_share,
+    )
+    return _WithPower(joined(sight.seen, power), (sight, power_view), ratio)
 
 
 def _is_instant(how: PowerModel | None) -> bool:

@@ -16,9 +16,9 @@ _UNITS = ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"))
 def joules_text(joules: float) -> str:
     """Write an energy in the unit that reads best: 12.34 mJ rather than 0.01234 J."""
     for scale, unit in _UNITS:
-        written = significant(joules / scale)
-        if abs(float(written)) < 1000:
-            return f"{written} {unit}"
+        number = significant(joules / scale)
+        if abs(float(number)) < 1000:
+            return f"{number} {unit}"
     return f"{significant(joules / 1e6)} MJ"
 
 
@@ -43,13 +43,13 @@ def energy_text(energy: Energy) -> str:
     subtracted = "" if energy.idle_w is None else ", subtracted" if energy.net else ", not subtracted"
     running = f"{energy.power_w:.0f} W while it runs back to back, {format_time(energy.call_us)} a call"
     calls = f"{energy.calls:,} call{'' if energy.calls == 1 else 's'} in {energy.window_s:.2g} s"
-    wanted = f"±{percent_text(energy.precision_wanted)}"
+    target = f"±{percent_text(energy.precision_wanted)}"
     reached = "reached" if energy.stopped == "precise enough" else "not reached"
     lines = [
         f"{energy.name} on {energy.device}: {estimate_text(energy.joules, energy.systematic_j)} a call",
         f"  {running}; {idle}{subtracted}",
         f"  by {energy.method}: {calls}, {_rests_on(energy.ticks, energy.coverage, energy.crosscheck)}",
-        f"  {wanted} {reached} in {energy.took_s:.2g} s",
+        f"  {target} {reached} in {energy.took_s:.2g} s",
     ]
     return "\n".join([*lines, *(f"  note: {note}" for note in energy.notes)])
 

@@ -30,11 +30,11 @@ FATE_WITHIN_S = 0.5
 def serve(place: Torchrun, machine: Machine) -> int:
     """Serve the hub until it says bye or is gone; return the exit code for this process."""
     address, port, token = look_up(place).split()
-    hub = Wire(_connect(address, int(port)))
-    ours = machine if place.node > 0 and place.local_rank == 0 else None
-    hub.send(Hello(token=token, rank=place.rank, process=current(), node=place.node, machine=ours))
+    channel = Wire(_connect(address, int(port)))
+    own_machine = machine if place.node > 0 and place.local_rank == 0 else None
+    channel.send(Hello(token=token, rank=place.rank, process=current(), node=place.node, machine=own_machine))
     with Guardian(), tempfile.TemporaryDirectory(prefix="assay-agent-") as folder:
-        agent = _Agent(place, (address, int(port)), token, hub, Path(folder))
+        agent = _Agent(place, (address, int(port)), token, channel, Path(folder))
         try:
             return agent.loop()
         finally:
@@ -70,19 +70,19 @@ class _Agent:
                 if key.data is not None:
                     self._relay(key.data)
                     continue
-                said = self._wire.receive()
-                if said is None:
+                message = self._wire.receive()
+                if message is None:
                     return HUB_GONE_EXIT_CODE
-                if isinstance(said, Bye):
-                    return said.exit_code
-                if isinstance(said, Start):
-                    self._start(said)
-                elif isinstance(said, Stop):
-                    self._wire.send(self._stop(said.worker))
+                if isinstance(message, Bye):
+                    return message.exit_code
+                if isinstance(message, Start):
+                    self._start(message)
+                elif isinstance(message, Stop):
+                    self._wire.send(self._stop(message.worker))
 
     def _start(self, order: Start) -> None:
-        seat = Seat(order.role, order.rank, order.restart)
-        errand = Errand(order.trial, order.attempt, seat, order.allotment, order.port)
+        worker_id = Seat(order.role, order.rank, order.restart)
+        spec = Errand(order.trial, order.attempt, worker_id, order.allotment, order.port)
         ranks = rank_environment(
             order.rank,
             order.role.ranks,
@@ -91,13 +91,13 @@ class _Agent:
             local_rank=self._place.local_rank,
             local_ranks=self._place.local_ranks(order.role.ranks),
         )
-        worker = LocalWorker(errand, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
-        line = _connect(*self._hub)
-        line.settimeout(None)
-        Wire(line).send(Hello(token=self._token, rank=order.rank, worker=order.worker, process=current()))
-        self._workers[order.worker], self._lines[order.worker] = worker, line
-        self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, line))
-        self._selector.register(line, selectors.EVENT_READ, (line, worker.socket))
+        worker = LocalWorker(spec, run_folder=self._folder, cwd=Path.cwd(), ranks=ranks)
+        connection = _connect(*self._hub)
+        connection.settimeout(None)
+        Wire(connection).send(Hello(token=self._token, rank=order.rank, worker=order.worker, process=current()))
+        self._workers[order.worker], self._lines[order.worker] = worker, connection
+        self._selector.register(worker.fileno(), selectors.EVENT_READ, (worker.socket, connection))
+        self._selector.register(connection, selectors.EVENT_READ, (connection, worker.socket))
 
     def _relay(self, pair: tuple[socket.socket, socket.socket]) -> None:
         """Pass on what has come; when one side is gone, the other hears of it."""
@@ -114,14 +114,14 @@ class _Agent:
             target.shutdown(socket.SHUT_WR)
 
     def _stop(self, number: int) -> Ended:
-        worker, line = self._workers.pop(number), self._lines.pop(number)
-        for sock in (worker.socket, line):
+        worker, connection = self._workers.pop(number), self._lines.pop(number)
+        for sock in (worker.socket, connection):
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(sock)
-        line.close()
-        fate = worker.fate(FATE_WITHIN_S)
+        connection.close()
+        exit_status = worker.fate(FATE_WITHIN_S)
         worker.stop()
-        return Ended(worker=number, fate=fate, tail=worker.tail())
+        return Ended(worker=number, fate=exit_status, tail=worker.tail())
 
     def stop_all(self) -> None:
         """End every worker that is left."""

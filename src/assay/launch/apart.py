@@ -19,38 +19,43 @@ if TYPE_CHECKING:
 
 def can_hold(trial: Trial, placing: Placing) -> dict[tuple[str, int], Held]:
     """Return what can hold for each worker where it is to be placed, by its role and rank."""
-    seats = [Seat(role, rank, 0) for role in trial.roles for rank in range(role.ranks)]
+    worker_ids = [Seat(role, rank, 0) for role in trial.roles for rank in range(role.ranks)]
     workers = []
-    for seat in seats:
-        allotted = placing.allotment(seat.role, seat.rank).cpus
-        anywhere = placing.machine_of(seat.role, seat.rank).cpus
-        workers.append(_occupant(seat, placing, seat.role.isolation, anywhere if allotted is None else allotted))
-    limits = _limits(trial, placing, seats, workers)
-    return {seat.key: Held(seat.role.isolation).limited(*more) for seat, more in zip(seats, limits, strict=True)}
+    for worker_id in worker_ids:
+        allotted = placing.allotment(worker_id.role, worker_id.rank).cpus
+        anywhere = placing.machine_of(worker_id.role, worker_id.rank).cpus
+        workers.append(
+            _occupant(worker_id, placing, worker_id.role.isolation, anywhere if allotted is None else allotted)
+        )
+    limits = _limits(trial, placing, worker_ids, workers)
+    return {
+        worker_id.key: Held(worker_id.role.isolation).limited(*more)
+        for worker_id, more in zip(worker_ids, limits, strict=True)
+    }
 
 
 def held_beside_others(trial: Trial, placing: Placing, evidence: Sequence[Evidence]) -> list[Evidence]:
     """Return what the workers of one restart read back, its level lowered where they were not kept apart."""
     roles = {role.name: role for role in trial.roles}
-    seats = [Seat(roles[each.role], each.rank, each.restart) for each in evidence]
+    worker_ids = [Seat(roles[entry.role], entry.rank, entry.restart) for entry in evidence]
     workers = [
-        _occupant(seat, placing, each.isolation_held, each.allowed_cores)
-        for seat, each in zip(seats, evidence, strict=True)
+        _occupant(worker_id, placing, entry.isolation_held, entry.allowed_cores)
+        for worker_id, entry in zip(worker_ids, evidence, strict=True)
     ]
-    found = []
-    for each, more in zip(evidence, _limits(trial, placing, seats, workers), strict=True):
-        held = Held(each.isolation_held, each.isolation_limits).limited(*more)
-        found.append(each.model_copy(update={"isolation_held": held.level, "isolation_limits": held.limits}))
-    return found
+    lowered = []
+    for entry, more in zip(evidence, _limits(trial, placing, worker_ids, workers), strict=True):
+        held = Held(entry.isolation_held, entry.isolation_limits).limited(*more)
+        lowered.append(entry.model_copy(update={"isolation_held": held.level, "isolation_limits": held.limits}))
+    return lowered
 
 
 def shortfall_notes(evidence: Sequence[Evidence]) -> list[str]:
     """Return in words what did not hold, each once."""
     return list(
         dict.fromkeys(
-            f"isolation {each.isolation_asked} did not hold, only {each.isolation_held}: {limit.message}"
-            for each in evidence
-            for limit in each.isolation_limits
+            f"isolation {entry.isolation_asked} did not hold, only {entry.isolation_held}: {limit.message}"
+            for entry in evidence
+            for limit in entry.isolation_limits
         )
     )
 
@@ -63,7 +68,7 @@ def run_together(trial: Trial, one: Role, other: Role) -> bool:
 def _limits(
     trial: Trial, placing: Placing, seats: Sequence[Seat], workers: Sequence[Occupant]
 ) -> list[tuple[IsolationLimit, ...]]:
-    machines = [placing.machine_of(seat.role, seat.rank) for seat in seats]
+    machines = [placing.machine_of(worker_id.role, worker_id.rank) for worker_id in seats]
     return overlap_limits(
         workers,
         {machine.boot_id: machine for machine in machines},
@@ -73,7 +78,11 @@ def _limits(
 
 def _occupant(seat: Seat, placing: Placing, level: Isolation, cpus: tuple[int, ...]) -> Occupant:
     machine = placing.machine_of(seat.role, seat.rank)
-    used = [device for device in seat.role.used if device not in seat.role.devices]
-    there = targets(machine)
-    gpus = {there[device].uuid: device for device in (seat.role.device_of(seat.rank), *used) if device in there}
+    further_devices = [device for device in seat.role.used if device not in seat.role.devices]
+    targets_by_device = targets(machine)
+    gpus = {
+        targets_by_device[device].uuid: device
+        for device in (seat.role.device_of(seat.rank), *further_devices)
+        if device in targets_by_device
+    }
     return Occupant(seat.name, level, cpus, gpus, machine.boot_id)

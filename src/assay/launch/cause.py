@@ -22,6 +22,6 @@ def by_cause(failures: Iterable[Failure]) -> list[Failure]:
 
 def all_refused(failures: Iterable[Failure]) -> bool:
     """Return whether the machine could not, on every rank that failed for a reason of its own."""
-    told = list(failures)
-    own = [failure for failure in told if not failure.by_another]
-    return all(failure.refused for failure in own or told)
+    all_failures = list(failures)
+    own = [failure for failure in all_failures if not failure.by_another]
+    return all(failure.refused for failure in own or all_failures)

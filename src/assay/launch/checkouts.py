@@ -106,10 +106,10 @@ def place_for(token: str, name: str) -> Path:
 def checked_out(checkouts: Checkouts) -> Iterator[dict[str, dict[str, str]]]:
     """Check the revisions out for the length of a ``with`` block; gives the marks of each, by its name."""
     with ExitStack() as stack:
-        found: dict[str, dict[str, str]] = {}
+        marks_by_name: dict[str, dict[str, str]] = {}
         for revision in checkouts.revisions:
-            found[revision.name] = stack.enter_context(_one(checkouts, revision))
-        yield found
+            marks_by_name[revision.name] = stack.enter_context(_one(checkouts, revision))
+        yield marks_by_name
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def set_up(
 def _run_set_up(command: str, revision: Revision, mark: Mapping[str, str]) -> None:
     """Run a set-up to its end; what it prints is told only where it fails."""
     with tempfile.TemporaryFile() as printed:
-        done = subprocess.run(
+        result = subprocess.run(
             ["/bin/sh", "-c", command],
             cwd=revision.checkout,
             env={**without_repository(os.environ), **mark},
@@ -168,21 +168,21 @@ def _run_set_up(command: str, revision: Revision, mark: Mapping[str, str]) -> No
             stderr=subprocess.STDOUT,
             check=False,
         )
-        if done.returncode == 0:
+        if result.returncode == 0:
             return
         printed.seek(0)
         lines = printed.read().decode(errors="replace").rstrip().splitlines()[-TAIL_LINES:]
-    told = ":" + "".join(f"\n  {line}" for line in lines) if lines else ", and printed nothing."
-    raise MachineCannot(f"The {revision.words} does not install: `{command}` {ended(done.returncode)}{told}")
+    output = ":" + "".join(f"\n  {line}" for line in lines) if lines else ", and printed nothing."
+    raise MachineCannot(f"The {revision.words} does not install: `{command}` {ended(result.returncode)}{output}")
 
 
 def _interpreter(revision: Revision, python: str | None) -> str:
     """Return the interpreter of a checkout: the one that is said, one that a set-up made there, or this one."""
     if python is not None:
-        found = Path(revision.checkout, python)
-        if not os.access(found, os.X_OK):
+        interpreter = Path(revision.checkout, python)
+        if not os.access(interpreter, os.X_OK):
             raise MachineCannot(f"There is no interpreter {python} in the {revision.words}; does --setup make it?")
-        return str(found)
+        return str(interpreter)
     made = (Path(revision.checkout, name) for name in ENVIRONMENTS)
     return next((str(path) for path in made if os.access(path, os.X_OK)), sys.executable)
 
@@ -191,7 +191,7 @@ def _try_out(checkouts: Checkouts, revision: Revision) -> None:
     """Make sure that an interpreter can run a worker."""
     source = checkouts.source(revision)
     try:
-        tried = subprocess.run(
+        result = subprocess.run(
             [revision.interpreter, "-c", PROBE],
             cwd=revision.checkout,
             env=sources.surroundings(source, os.environ),
@@ -201,7 +201,7 @@ def _try_out(checkouts: Checkouts, revision: Revision) -> None:
         )
     except OSError as error:
         raise MachineCannot(f"{revision.interpreter} cannot be started: {error.strerror}.") from None
-    if tried.returncode != 0:
-        said = tried.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"it ended with exit code {tried.returncode}"
-        raise MachineCannot(f"The interpreter of the {revision.words} cannot run a worker: {why}.")
+    if result.returncode != 0:
+        lines = result.stderr.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else f"it ended with exit code {result.returncode}"
+        raise MachineCannot(f"The interpreter of the {revision.words} cannot run a worker: {reason}.")

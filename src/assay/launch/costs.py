@@ -25,21 +25,23 @@ Place = tuple[str, int]
 
 def costs(stages: Iterable[Stage], series: Iterable[RawSeries]) -> tuple[Summary, ...]:
     """Return the joules of a token of each role and subject whose stages have an energy, with an interval."""
-    kept = {
+    samples = {
         (one.role, one.subject, one.restart, one.quantity): np.frombuffer(one.data)
         for one in series
         if one.rank == 0 and one.quantity in {*COSTS, CALL_US} and one.data
     }
     draws: dict[tuple[Place, str], list[Draw]] = {}
     for stage in stages:
-        where = stage.role, stage.subject, stage.restart
-        name = next((name for name in COSTS if (*where, name) in kept and kept[*where, name].sum() > 0), None)
+        stage_key = stage.role, stage.subject, stage.restart
+        name = next(
+            (name for name in COSTS if (*stage_key, name) in samples and samples[*stage_key, name].sum() > 0), None
+        )
         if name is not None and stage.energy is not None:
-            counts = kept[*where, name]
-            spread = rate_spread(counts, kept.get((*where, CALL_US), NOTHING))
+            counts = samples[*stage_key, name]
+            spread = rate_spread(counts, samples.get((*stage_key, CALL_US), NOTHING))
             draw = Draw(stage.energy.value / float(counts.sum()), stage.energy.relative_half_width, stage.calls, spread)
-            draws.setdefault((where[:2], COSTS[name]), []).append(draw)
-    return tuple(_summary(place, quantity, found) for (place, quantity), found in draws.items())
+            draws.setdefault((stage_key[:2], COSTS[name]), []).append(draw)
+    return tuple(_summary(key, quantity, key_draws) for (key, quantity), key_draws in draws.items())
 
 
 def _summary(place: Place, quantity: str, draws: list[Draw]) -> Summary:

@@ -74,32 +74,32 @@ def count(calls: Calls, folder: Path, *, timeout_s: float, watcher: Watcher, roo
     version = version_of(runs.run(("ncu", "--version"), VERSION_WITHIN_S).text)
     if version is not None and too_old(version):
         oldest = ".".join(map(str, OLDEST))
-        why = f"this ncu is too old: it is of {version}, and {oldest} is the first that will do"
-        return Counting(refusal=Refusal(reason=why, mend="install a newer Nsight Compute"), version=version)
+        reason = f"this ncu is too old: it is of {version}, and {oldest} is the first that will do"
+        return Counting(refusal=Refusal(reason=reason, mend="install a newer Nsight Compute"), version=version)
     return _counted(runs, timeout_s, version)
 
 
 def _counted(runs: _Runs, timeout_s: float, version: str | None) -> Counting:
     """Run ncu, and again without the metrics that it does not know."""
-    metrics, found = METRICS, Counting()
+    metrics, result = METRICS, Counting()
     for _ in range(TRIES):
         argv = profilers.counters(runs.calls, metrics, log=str(runs.log))
         missing = tuple(metric for metric in METRICS if metric not in metrics)
         ran = runs.run(argv, timeout_s)
         counted = read_counters(ran.text)
         refusal = None if any(kernel.metrics for kernel in counted) else _why(ran, timeout_s)
-        found = Counting(counted, refusal, version, profilers.typed(runs.calls, argv), missing)
+        result = Counting(counted, refusal, version, profilers.typed(runs.calls, argv), missing)
         unknown = unknown_metrics(ran.text, metrics) if refusal is not None else set()
         if not unknown or unknown == set(metrics):
             break
         metrics = tuple(metric for metric in metrics if metric not in unknown)
-    return found
+    return result
 
 
 def _why(ran: _Ran, timeout_s: float) -> Refusal:
     if ran.code is None:
-        why = f"ncu had not ended after {format_span(timeout_s)}, and was ended"
-        return Refusal(reason=why, mend="give it more time with --timeout, or fewer kernels with --calls")
+        reason = f"ncu had not ended after {format_span(timeout_s)}, and was ended"
+        return Refusal(reason=reason, mend="give it more time with --timeout, or fewer kernels with --calls")
     return refusal_of(ran.text, ran.code)
 
 
@@ -133,8 +133,8 @@ class _Runs:
                 return _Ran(127, f"==ERROR== {error.strerror or error}")
             code = self._ended(process, timeout_s)
         process.wait()
-        said = [path.read_text(encoding="utf-8", errors="replace") for path in (self.log, printed) if path.exists()]
-        return _Ran(code, "\n".join(said))
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in (self.log, printed) if path.exists()]
+        return _Ran(code, "\n".join(texts))
 
     def _ended(self, process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
         deadline = time.monotonic() + timeout_s

@@ -120,18 +120,18 @@ class Crew:
 
     def fail_on(self, answers: Answers) -> None:
         """Raise the trouble in some answers, its cause first, with the end of what that worker printed."""
-        found = by_cause(answer for answer in answers.values() if isinstance(answer, Failure))
-        if found:
-            first = next(key for key, answer in answers.items() if answer is found[0])
-            raise Trouble(tuple(found), self.handles[first].tail())
+        failures = by_cause(answer for answer in answers.values() if isinstance(answer, Failure))
+        if failures:
+            first = next(key for key, answer in answers.items() if answer is failures[0])
+            raise Trouble(tuple(failures), self.handles[first].tail())
 
     def keep_tunings(self, answers: Answers) -> None:
         """Keep what the tuners found, also where another worker failed."""
         for key in self.handles:
             answer = answers.get(key)
             if isinstance(answer, Answer) and isinstance(answer.message, say.Tuned):
-                found = answer.message.model_dump(exclude={"kind"})
-                self.tunings.append(Tuning(role=key[0], restart=self.restart, **found))
+                tuning = answer.message.model_dump(exclude={"kind"})
+                self.tunings.append(Tuning(role=key[0], restart=self.restart, **tuning))
 
     def finish(self) -> None:
         """Bring the crew down in good order and keep what each worker says about itself."""
@@ -153,25 +153,25 @@ class Crew:
         role, rank = key
         if not self.traces.get(key):
             return None
-        among = "" if len(self.timed) == 1 else "-" + re.sub(r"[^\w.-]", "_", role)
-        return f"traces/{self.trial.id}{among}-rank{rank}.json"
+        role_suffix = "" if len(self.timed) == 1 else "-" + re.sub(r"[^\w.-]", "_", role)
+        return f"traces/{self.trial.id}{role_suffix}-rank{rank}.json"
 
     def _evidence(self, handle: Handle, said: say.Finished) -> Evidence:
-        seat, role = handle.seat, handle.seat.role
-        load = self.held.get(seat.key)
+        worker_id, role = handle.seat, handle.seat.role
+        load = self.held.get(worker_id.key)
         return Evidence(
             role=role.name,
-            rank=seat.rank,
-            restart=seat.restart,
-            device=role.device_of(seat.rank),
+            rank=worker_id.rank,
+            restart=worker_id.restart,
+            device=role.device_of(worker_id.rank),
             isolation_asked=role.isolation,
-            setup_s=self.setup_s[seat.key],
-            subjects=self.facts[seat.key].facts,
+            setup_s=self.setup_s[worker_id.key],
+            subjects=self.facts[worker_id.key].facts,
             load_calls=load.calls if load else None,
             load_s=load.up_s if load else None,
             load_cpu_s=load.cpu_s if load else None,
-            thread_limit=self.threads.get(seat.key),
+            thread_limit=self.threads.get(worker_id.key),
             log=handle.log,
-            trace=self._trace_name(seat.key),
+            trace=self._trace_name(worker_id.key),
             **said.model_dump(exclude={"kind"}),
         )

@@ -78,12 +78,12 @@ def trace(order: TraceOrder, folder: Path, machine: Machine, watcher: Watcher) -
     gpu = _gpu(machine, order.calls.device)
     followed, lines, notes = _followed(order, folder, machine, gpu, watcher)
     events = _events(folder / PROFILE)
-    found = timeline(order.subject.label, followed.calls, events, on_gpu=gpu is not None)
-    kernels = beside(found, lines, None if gpu is None else gpu.index)
+    rows = timeline(order.subject.label, followed.calls, events, on_gpu=gpu is not None)
+    kernels = beside(rows, lines, None if gpu is None else gpu.index)
     counting = _counting(order, gpu, folder, watcher)
     link = None if gpu is None else link_bytes_per_s(gpu.pcie_max_generation, gpu.pcie_max_width)
     kernels, matched = with_counters(kernels, counting.counted, link)
-    why_not = () if followed.why_not is None else (followed.why_not,)
+    missing_reasons = () if followed.why_not is None else (followed.why_not,)
     summary = TraceSummary(
         workload=order.subject.label,
         params=order.subject.params,
@@ -93,16 +93,16 @@ def trace(order: TraceOrder, folder: Path, machine: Machine, watcher: Watcher) -
         calls=order.calls.calls,
         warmup=order.calls.warmup,
         rows=len(kernels),
-        rows_are=found.rows_are,
-        clock_error_us=None if found.clock is None else found.clock.error_us,
+        rows_are=rows.rows_are,
+        clock_error_us=None if rows.clock is None else rows.clock.error_us,
         extent=extent(kernels),
         by_name=by_name(kernels),
         counters=_read(counting, matched),
-        notes=(*why_not, *found.notes, *notes, *_remarks(counting, matched, kernels, found.rows_are)),
+        notes=(*missing_reasons, *rows.notes, *notes, *_remarks(counting, matched, kernels, rows.rows_are)),
         origin="fake" if machine.has_fake_driver else "real",
     )
     zero_ns = followed.calls[0].entered_ns - round(MARGIN_S * 1e9)
-    return Trace(kernels, events, found.clock, lines, zero_ns, summary)
+    return Trace(kernels, events, rows.clock, lines, zero_ns, summary)
 
 
 def _gpu(machine: Machine, device: str) -> Gpu | None:
@@ -115,7 +115,7 @@ def _followed(
     order: TraceOrder, folder: Path, machine: Machine, gpu: Gpu | None, watcher: Watcher
 ) -> tuple[Followed, Sequence[Line], tuple[str, ...]]:
     """Have the calls made while a recorder looks; return them, what was recorded around them, and what went wrong."""
-    wish = TraceWish(
+    request = TraceWish(
         subjects=(order.subject,),
         device=order.calls.device,
         calls=order.calls.calls,
@@ -124,11 +124,11 @@ def _followed(
         seed=order.calls.seed,
         file=str(folder / PROFILE),
     )
-    with _recorded(folder, machine, gpu) as (recording, notes), Once(wish, order.calls.environment) as once:
+    with _recorded(folder, machine, gpu) as (recording, notes), Once(request, order.calls.environment) as process:
         try:
-            followed = once.wait_for(Followed, watcher)
+            followed = process.wait_for(Followed, watcher)
         except TrialFailed as error:
-            error.add_note(once.tail)
+            error.add_note(process.tail)
             raise
         if recording is not None:
             with contextlib.suppress(AssayError):
@@ -161,9 +161,9 @@ def _recorded(folder: Path, machine: Machine, gpu: Gpu | None) -> Iterator[tuple
     try:
         yield recording, notes
     finally:
-        trouble = None if recording is None else recording.close("the calls were made")
-        if trouble is not None:
-            notes.append(f"the recorder died: {str(trouble).rstrip('.')}")
+        failure = None if recording is None else recording.close("the calls were made")
+        if failure is not None:
+            notes.append(f"the recorder died: {str(failure).rstrip('.')}")
 
 
 def _events(path: Path) -> list[Event]:

@@ -39,7 +39,7 @@ def git(folder: Path, *words: str, extra: Mapping[str, str] | None = None) -> st
     """
     environment = {**without_repository(os.environ), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(extra or {})}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(folder), *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -48,13 +48,13 @@ def git(folder: Path, *words: str, extra: Mapping[str, str] | None = None) -> st
         )
     except FileNotFoundError:
         raise MachineCannot("git is not installed here, and revisions are checked out with it.") from None
-    if done.returncode != 0:
-        raise GitRefuses(_words(done.stderr.decode(errors="replace")) or f"exit code {done.returncode}")
-    return done.stdout.decode(errors="replace").rstrip("\n")
+    if result.returncode != 0:
+        raise GitRefuses(_words(result.stderr.decode(errors="replace")) or f"exit code {result.returncode}")
+    return result.stdout.decode(errors="replace").rstrip("\n")
 
 
 def _words(said: str) -> str:
     """Return what git complained about, on one line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    return " ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in telling[:3]).rstrip(".")
+    messages = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    return " ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in messages[:3]).rstrip(".")

@@ -163,8 +163,8 @@ def _read(handle: Handle, expected: type[Value]) -> Answer | Failure | None:
     if frame is None:
         return None
     if isinstance(frame.message, say.Failed):
-        said = frame.message
-        return Failure(handle.seat.name, said.reason, said.refused, said.by_another, said.senseless)
+        failure = frame.message
+        return Failure(handle.seat.name, failure.reason, failure.refused, failure.by_another, failure.senseless)
     if not isinstance(frame.message, expected):
         handle.stop()
         return Failure(handle.seat.name, f"it said {frame.message.kind!r} out of turn")

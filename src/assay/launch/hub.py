@@ -68,8 +68,8 @@ class Hub:
         nodes: dict[int, int] = {}
         machines: dict[int, Machine] = {}
         while len(self._agents) < self._place.world_size - 1:
-            wire, hello = self._accept(f"{len(self._agents) + 1} of {self._place.world_size} ranks came")
-            self._agents[hello.rank] = wire
+            channel, hello = self._accept(f"{len(self._agents) + 1} of {self._place.world_size} ranks came")
+            self._agents[hello.rank] = channel
             nodes[hello.rank] = hello.node
             if hello.process.boot_id == boot_id() and can_see(hello.process):
                 self.helpers |= {hello.process.pid}
@@ -83,50 +83,52 @@ class Hub:
         self._end()
 
     def _end(self) -> None:
-        for wire in self._agents.values():
+        for channel in self._agents.values():
             with contextlib.suppress(OSError):
-                wire.send(Bye(exit_code=self.exit_code))
-            wire.socket.close()
+                channel.send(Bye(exit_code=self.exit_code))
+            channel.socket.close()
         self._listener.close()
 
     def __call__(self, errand: Errand) -> Handle:
         """Return a worker that waits to be prepared, wherever its rank lives."""
-        seat = errand.seat
-        if errand.port is None or seat.rank == 0:
+        worker_id = errand.seat
+        if errand.port is None or worker_id.rank == 0:
             ranks = {}
             if errand.port is not None:
                 ranks = rank_environment(
                     0,
-                    seat.role.ranks,
+                    worker_id.role.ranks,
                     address=self._address,
                     port=errand.port,
-                    local_ranks=self._place.local_ranks(seat.role.ranks),
+                    local_ranks=self._place.local_ranks(worker_id.role.ranks),
                 )
             return LocalWorker(errand, run_folder=self._run_folder, cwd=self._cwd, ranks=ranks)
-        if seat.rank not in self._agents:
-            raise MachineCannot(f"Rank {seat.rank} is asked for, but torchrun started {self._place.world_size}.")
+        if worker_id.rank not in self._agents:
+            raise MachineCannot(f"Rank {worker_id.rank} is asked for, but torchrun started {self._place.world_size}.")
         return self._remote(errand, errand.port)
 
     def _remote(self, errand: Errand, port: int) -> RemoteWorker:
-        seat = errand.seat
+        worker_id = errand.seat
         self._count += 1
-        agent = self._agents[seat.rank]
+        agent = self._agents[worker_id.rank]
         order = Start(
             worker=self._count,
             trial=errand.trial,
             attempt=errand.attempt,
-            role=seat.role,
-            rank=seat.rank,
-            restart=seat.restart,
+            role=worker_id.role,
+            rank=worker_id.rank,
+            restart=worker_id.restart,
             allotment=errand.allotment,
             port=port,
         )
         try:
             agent.send(order)
         except OSError:
-            raise EndedEarly(f"The process of rank {seat.rank} in this torchrun has ended") from None
-        wire, hello = self._accept(f"rank {seat.rank} did not start its worker")
-        return RemoteWorker(seat, agent, wire.socket, self._count, same_clock=hello.process.boot_id == boot_id())
+            raise EndedEarly(f"The process of rank {worker_id.rank} in this torchrun has ended") from None
+        channel, hello = self._accept(f"rank {worker_id.rank} did not start its worker")
+        return RemoteWorker(
+            worker_id, agent, channel.socket, self._count, same_clock=hello.process.boot_id == boot_id()
+        )
 
     def _accept(self, otherwise: str) -> tuple[Wire, Hello]:
         """Wait for a connection that knows our token; others are turned away."""
@@ -136,12 +138,12 @@ class Hub:
             except TimeoutError:
                 raise MachineCannot(f"Within {MEET_WITHIN_S:.0f} s: {otherwise}.") from None
             sock.settimeout(MEET_WITHIN_S)
-            wire = Wire(sock)
+            channel = Wire(sock)
             with contextlib.suppress(ValueError):
-                hello = wire.receive()
+                hello = channel.receive()
                 if isinstance(hello, Hello) and secrets.compare_digest(hello.token, self._token):
                     sock.settimeout(None)
-                    return wire, hello
+                    return channel, hello
             sock.close()
 
 
@@ -192,8 +194,8 @@ class RemoteWorker:
         self._agent.socket.settimeout(STOP_WITHIN_S)
         with contextlib.suppress(OSError):
             self._agent.send(Stop(worker=self._number))
-            said = self._agent.receive()
-            self._ended = said if isinstance(said, Ended) else None
+            reply = self._agent.receive()
+            self._ended = reply if isinstance(reply, Ended) else None
         if self._ended is None:
             self._ended = Ended(worker=self._number, fate=f"the agent of rank {self.seat.rank} is gone", tail=None)
 

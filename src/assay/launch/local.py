@@ -43,8 +43,8 @@ class LocalStarter:
 
     def __call__(self, errand: Errand) -> LocalWorker:
         """Return a worker of this machine that waits to be prepared."""
-        port, seat = errand.port, errand.seat
-        ranks = {} if port is None else rank_environment(seat.rank, seat.role.ranks, port=port)
+        port, worker_id = errand.port, errand.seat
+        ranks = {} if port is None else rank_environment(worker_id.rank, worker_id.role.ranks, port=port)
         return LocalWorker(errand, run_folder=self.run_folder, cwd=self.cwd, ranks=ranks)
 
 
@@ -135,9 +135,9 @@ def _opened(log: Path) -> BinaryIO:
 
 def log_name(errand: Errand) -> str:
     """Return a file name for what a worker prints."""
-    seat = errand.seat
-    role = re.sub(r"[^A-Za-z0-9_.-]+", "-", seat.role.name)
-    return f"{errand.trial}-{errand.attempt}-{role}-rank{seat.rank}-restart{seat.restart}.log"
+    worker_id = errand.seat
+    role = re.sub(r"[^A-Za-z0-9_.-]+", "-", worker_id.role.name)
+    return f"{errand.trial}-{errand.attempt}-{role}-rank{worker_id.rank}-restart{worker_id.restart}.log"
 
 
 def _program(errand: Errand) -> list[str]:

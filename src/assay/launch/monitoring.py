@@ -86,7 +86,7 @@ class Monitoring:
         if self.recording is not None and self.recording.trouble is None:
             return
         name = f"monitor/{secrets.token_hex(4)}.jsonl"
-        kept = {cpu for placement in placements_of(self.machine, trial).values() for cpu in placement.kept_cpus}
+        spare_cpus = {cpu for placement in placements_of(self.machine, trial).values() for cpu in placement.kept_cpus}
         usual_s = INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S
         interval_s = self.interval_s or usual_s
         try:
@@ -102,7 +102,7 @@ class Monitoring:
                     host_interval_s=max(interval_s, HOST_INTERVAL_S if self.machine.gpus else HOST_ONLY_INTERVAL_S),
                     energy_interval_s=WINDOWS_ENERGY_S,
                     processes_interval_s=None,
-                    cpus=tuple(sorted(kept)) or None,
+                    cpus=tuple(sorted(spare_cpus)) or None,
                     origin="fake" if self.machine.has_fake_driver else "real",
                 )
             )
@@ -134,8 +134,8 @@ class Monitoring:
             self.recording.flush()
             ended = [line for line in self.recording.latest() if isinstance(line, Ended)]
         except AssayError as error:
-            why = f"the monitor is gone: {str(error).rstrip('.')}"
-            return Seen(note=why, stages=staging.unwatched(trial, outcome.series, why))
+            reason = f"the monitor is gone: {str(error).rstrip('.')}"
+            return Seen(note=reason, stages=staging.unwatched(trial, outcome.series, reason))
         lost = lost_gpus(ended, gpus_of(self.machine, trial), outcome.start_ns, outcome.end_ns)
         return replace(self._told(trial, outcome, timed, last_end_ns), lost_gpus=lost)
 
@@ -147,17 +147,19 @@ class Monitoring:
         ours = trial.used == trial.watched  # a server was on its GPUs before, and is no stranger
         driver = self.machine.driver or "unknown"
         spent = spent_by_gpu(lines, gpus, timed, driver)
-        told = energy_of_gpus(spent.values()) if gpus else energy_of_packages(lines, timed)
-        if told.energy is None and timed:
+        energy = energy_of_gpus(spent.values()) if gpus else energy_of_packages(lines, timed)
+        if energy.energy is None and timed:
             whole = self._whole(lines, gpus, (outcome.start_ns, outcome.end_ns))
             if whole.energy is not None:
-                told = Told(whole.energy, f"of the whole trial, start-up included ({told.note}); {whole.note}")
-        seen = meanwhile(lines, timed, before if ours and before[1] > before[0] else None, gpus) if timed else None
+                energy = Told(whole.energy, f"of the whole trial, start-up included ({energy.note}); {whole.note}")
+        window_stats = (
+            meanwhile(lines, timed, before if ours and before[1] > before[0] else None, gpus) if timed else None
+        )
         return Seen(
             sensors=self._files[-1],
-            meanwhile=None if seen is None else staging.with_energies(seen, spent),
-            energy=told.energy,
-            energy_note=told.note,
+            meanwhile=None if window_stats is None else staging.with_energies(window_stats, spent),
+            energy=energy.energy,
+            energy_note=energy.note,
             stages=staging.watched(trial, outcome.series, lines, gpus, driver) if trial.in_stages else (),
         )
 
@@ -188,8 +190,8 @@ def named(trial: Trial) -> str:
     timed = [role for role in trial.roles if role.duty == "timed"]
     subjects = dict.fromkeys(subject.label for role in timed for subject in role.subjects)
     phase = trial.settings.get("phase")
-    said = f", {phase}" if isinstance(phase, str) else ""
-    return f"{', '.join(subjects)} on {', '.join(trial.devices)}{said} ({trial.id})"
+    phase_text = f", {phase}" if isinstance(phase, str) else ""
+    return f"{', '.join(subjects)} on {', '.join(trial.devices)}{phase_text} ({trial.id})"
 
 
 def gpus_of(machine: Machine, trial: Trial) -> dict[int, str]:

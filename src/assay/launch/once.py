@@ -148,12 +148,12 @@ class Once:
                     selector.unregister(self._process.stdout)
                 if self._socket not in ready:
                     continue
-                for said in self._heard():
-                    if not isinstance(said, Begins):
-                        return _outcome(said, kind)
-                    self._doing = said
-                    deadline = time.monotonic() + said.within_s
-                    watcher.begins(said)
+                for reply in self._heard():
+                    if not isinstance(reply, Begins):
+                        return _outcome(reply, kind)
+                    self._doing = reply
+                    deadline = time.monotonic() + reply.within_s
+                    watcher.begins(reply)
 
     def _drained(self) -> bool:
         """Take in what the process printed, the end of it kept; false when it will not print any more."""

@@ -34,9 +34,9 @@ class Placing:
         self._trial = trial
         self._here = machine
         self._elsewhere = {rank: other for rank, other in elsewhere.items() if rank < most}
-        self._machines = {id(each): each for each in (machine, *self._elsewhere.values())}
+        self._machines = {id(node): node for node in (machine, *self._elsewhere.values())}
         self._refuse_missing_gpus()
-        self._placements = {key: placements_of(each, trial) for key, each in self._machines.items()}
+        self._placements = {key: placements_of(node, trial) for key, node in self._machines.items()}
 
     def machine_of(self, role: Role, rank: int) -> Machine:
         """Return the machine that a rank lives on."""
@@ -45,11 +45,11 @@ class Placing:
     def allotment(self, role: Role, rank: int) -> Allotment:
         """Return what a rank may use of its own machine."""
         machine = self.machine_of(role, rank)
-        found = self._placements[id(machine)][role.isolation].of(role.device_of(rank), role.worker)
-        if found.gpu_uuid is None or role.used == role.devices:
-            return found
+        allotment = self._placements[id(machine)][role.isolation].of(role.device_of(rank), role.worker)
+        if allotment.gpu_uuid is None or role.used == role.devices:
+            return allotment
         further = [targets(machine)[device].uuid for device in role.metered]
-        return found.model_copy(update={"gpu_uuid": ",".join([found.gpu_uuid, *further])})
+        return allotment.model_copy(update={"gpu_uuid": ",".join([allotment.gpu_uuid, *further])})
 
     @property
     def kept_cpus(self) -> set[int]:
@@ -58,18 +58,20 @@ class Placing:
 
     def notes(self) -> list[str]:
         """Return what had to be given up, each once."""
-        given_up = [note for found in self._placements.values() for each in found.values() for note in each.notes]
+        given_up = [
+            note for levels in self._placements.values() for placement in levels.values() for note in placement.notes
+        ]
         return list(dict.fromkeys([*given_up, *self._crowds(), *self._doubles()]))
 
     def _refuse_missing_gpus(self) -> None:
-        there = {key: targets(machine) for key, machine in self._machines.items()}
+        targets_by_device = {key: targets(machine) for key, machine in self._machines.items()}
         for role in self._trial.roles:
-            missing = [device for device in role.metered if device not in there[id(self._here)]]
+            missing = [device for device in role.metered if device not in targets_by_device[id(self._here)]]
             if missing:
                 raise MachineCannot(f"{missing[0]} is to be metered, but there is no such GPU here.")
             for rank in self._elsewhere if role.ranks > 1 else ():
                 device = role.device_of(rank)
-                if kind_of(device) == "cuda" and device not in there[id(self._elsewhere[rank])]:
+                if kind_of(device) == "cuda" and device not in targets_by_device[id(self._elsewhere[rank])]:
                     raise MachineCannot(f"Rank {rank} would work on {device}, but its node has no such GPU.")
 
     def _crowds(self) -> Iterator[str]:

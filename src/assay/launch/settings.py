@@ -72,9 +72,11 @@ class Settings:
         made: list[Lease] = []
         with ExitStack() as open_sessions:
             try:
-                wanted = changes(trial, machine, elsewhere=elsewhere)
-                readers = open_sessions.enter_context(nvidia.readers([one.uuid for one in wanted])) if wanted else ()
-                for change in wanted:
+                settings = changes(trial, machine, elsewhere=elsewhere)
+                readers = (
+                    open_sessions.enter_context(nvidia.readers([one.uuid for one in settings])) if settings else ()
+                )
+                for change in settings:
                     _make(change, made)
             except GuardianLost as error:
                 self._undo(made, error, notes)
@@ -85,11 +87,11 @@ class Settings:
             except BaseException as error:
                 self._undo(made, error, notes)
                 raise
-            pairs = list(zip(wanted, readers, strict=True))
-            notes.extend(said for change, reader in pairs for said in _read_back(change, reader))
+            pairs = list(zip(settings, readers, strict=True))
+            notes.extend(note for change, reader in pairs for note in _read_back(change, reader))
             try:
                 yield
-                notes.extend(said for change, reader in pairs for said in _moved(change, reader))
+                notes.extend(note for change, reader in pairs for note in _moved(change, reader))
             except BaseException as error:
                 self._undo(made, error, notes)
                 raise
@@ -108,9 +110,9 @@ class Settings:
         notes.extend(map(str, failures))
         if failures and error is None:
             raise failures[0]
-        for each in failures:
+        for unreleased in failures:
             if error is not None:
-                error.add_note(str(each))
+                error.add_note(str(unreleased))
 
     def _undo_earlier(self) -> None:
         """Try once more to undo what an earlier trial left, so that nothing is measured under its settings."""
@@ -129,24 +131,26 @@ def changes(trial: Trial, machine: Machine, *, elsewhere: bool = False) -> tuple
         BadInput: A value is none, or a device has no such setting.
         MachineCannot: The GPU is not here, or only a part of it is the trial's.
     """
-    asked = {name: trial.settings[name] for name in WORDS if trial.settings.get(name) is not None}
-    if not asked:
+    requested = {name: trial.settings[name] for name in WORDS if trial.settings.get(name) is not None}
+    if not requested:
         return ()
-    watts, mhz = (_positive(name, asked[name]) if name in asked else None for name in (POWER_LIMIT_W, SM_MHZ))
+    watts, mhz = (_positive(name, requested[name]) if name in requested else None for name in (POWER_LIMIT_W, SM_MHZ))
     timed = [role for role in trial.roles if role.duty == "timed"]
-    what = " and ".join(WORDS[name] for name in asked)
+    what = " and ".join(WORDS[name] for name in requested)
     if elsewhere and any(role.ranks > 1 for role in timed):
         raise MachineCannot(f"GPUs of other nodes cannot be given {what} from here")
-    known = targets(machine)
+    targets_by_device = targets(machine)
     devices = dict.fromkeys(device for role in timed for device in role.devices)
     for device in devices:
         if not device.startswith("cuda"):
             raise BadInput(f"{device} is no GPU and cannot be given {what}")
         if "/" in device:
             raise MachineCannot(f"{device} is a part of a GPU, and {what} would hold for the whole of it")
-        if device not in known:
+        if device not in targets_by_device:
             raise MachineCannot(f"{device} is not here, and cannot be given {what}")
-    return tuple(Change(device, known[device].uuid, watts, None if mhz is None else round(mhz)) for device in devices)
+    return tuple(
+        Change(device, targets_by_device[device].uuid, watts, None if mhz is None else round(mhz)) for device in devices
+    )
 
 
 def _positive(name: str, value: Scalar) -> float:

@@ -66,8 +66,8 @@ def _watched(handles: list[Handle], gpus: dict[str, str], most_s: float) -> Sett
         _trouble_within(handles, wait_s)
         return Settled(waited_s=wait_s, steady=False, note=NO_GPU)
     with ExitStack() as glances:
-        looks = {uuid: glances.enter_context(closing(_glance(uuid, device))) for uuid, device in gpus.items()}
-        return watched(looks, gpus, most_s, pause=lambda wait_s: _trouble_within(handles, wait_s))
+        readers = {uuid: glances.enter_context(closing(_glance(uuid, device))) for uuid, device in gpus.items()}
+        return watched(readers, gpus, most_s, pause=lambda wait_s: _trouble_within(handles, wait_s))
 
 
 def _glance(uuid: str, device: str) -> Glance:
@@ -101,14 +101,14 @@ def watched(
     traces = {uuid: Trace() for uuid in looks}
     while True:
         waited_s = clock() - begin_s
-        for uuid, look in looks.items():
-            seen = look()
-            if seen is None:
+        for uuid, read in looks.items():
+            snapshot = read()
+            if snapshot is None:
                 reason = f"the GPU does not answer any more: it was lost while it was warmed up (GPU {uuid})"
                 raise Trouble((Failure(gpus[uuid], reason),), None)
-            traces[uuid].add(waited_s, seen)
-        said = {uuid: trace.unsteady() for uuid, trace in traces.items()}
-        steady = waited_s >= min(SHORTEST_S, most_s) and not any(said.values())
+            traces[uuid].add(waited_s, snapshot)
+        problems = {uuid: trace.unsteady() for uuid, trace in traces.items()}
+        steady = waited_s >= min(SHORTEST_S, most_s) and not any(problems.values())
         if steady or waited_s >= most_s or pause(min(LOOK_EVERY_S, max(0.0, most_s - waited_s))):
             break
     drifts = {uuid: drift_of(trace.temperature) for uuid, trace in traces.items()}
@@ -117,7 +117,9 @@ def watched(
         steady=steady,
         temperature_c={uuid: trace.temperature[-1][1] for uuid, trace in traces.items() if trace.temperature},
         drift_c={uuid: drift.slope_c for uuid, drift in drifts.items() if drift is not None},
-        note=None if steady else "; ".join(f"{gpus[uuid]}: {why}" for uuid, why in said.items() if why is not None),
+        note=None
+        if steady
+        else "; ".join(f"{gpus[uuid]}: {problem}" for uuid, problem in problems.items() if problem is not None),
     )
 
 
@@ -130,11 +132,11 @@ def combined(settled: Sequence[Settled]) -> Settled | None:
     """Return how it was over all restarts and roles, of each GPU the last look; null where nothing was waited for."""
     if not settled:
         return None
-    notes = dict.fromkeys(each.note for each in settled if each.note is not None)
+    notes = dict.fromkeys(entry.note for entry in settled if entry.note is not None)
     return Settled(
-        waited_s=sum(each.waited_s for each in settled),
-        steady=all(each.steady for each in settled),
-        temperature_c={uuid: value for each in settled for uuid, value in each.temperature_c.items()},
-        drift_c={uuid: value for each in settled for uuid, value in each.drift_c.items()},
+        waited_s=sum(entry.waited_s for entry in settled),
+        steady=all(entry.steady for entry in settled),
+        temperature_c={uuid: value for entry in settled for uuid, value in entry.temperature_c.items()},
+        drift_c={uuid: value for entry in settled for uuid, value in entry.drift_c.items()},
         note="; ".join(notes) or None,
     )

@@ -66,9 +66,9 @@ class Outcome:
     @property
     def by_process(self) -> tuple[ProcessTimes, ...]:
         """What each process gave, in order."""
-        kept = [_kept(process, timed) for process, timed in self.answers]
+        succeeded = [_kept(process, timed) for process, timed in self.answers]
         failed = [ProcessTimes(process=f.process, status="failed", reason=str(f.error)) for f in self.failures]
-        return tuple(sorted([*kept, *failed], key=lambda each: each.process))
+        return tuple(sorted([*succeeded, *failed], key=lambda entry: entry.process))
 
     def timed(self) -> Timed:
         """Return the result over the processes; that of the one there is where no more were wanted."""
@@ -132,13 +132,13 @@ def time_in_processes(
 
 def _one(wish: Wish, watcher: Watcher, start: Callable[[Wish], Once], outcome: Outcome) -> None:
     """Have one process serve the wish, and keep what came of it."""
-    with start(wish) as once:
+    with start(wish) as one_shot:
         try:
-            outcome.answers.append((wish.process, once.wait(watcher)))
+            outcome.answers.append((wish.process, one_shot.wait(watcher)))
         except WrongResult:
             raise
         except (BadInput, MachineCannot, TrialFailed) as error:
-            outcome.failures.append(Failure(wish.process, error, once.tail))
+            outcome.failures.append(Failure(wish.process, error, one_shot.tail))
         except StopRequested as error:
             done = len(outcome.answers)
             rest = (
@@ -148,7 +148,7 @@ def _one(wish: Wish, watcher: Watcher, start: Callable[[Wish], Once], outcome: O
             )
             raise StopRequested(f"{error}; {rest}.") from None
         finally:
-            outcome.printed += once.printed
+            outcome.printed += one_shot.printed
 
 
 def _overspent(wish: Wish, outcome: Outcome) -> bool:
@@ -158,5 +158,5 @@ def _overspent(wish: Wish, outcome: Outcome) -> bool:
     share_s = outcome.answers[0][1].budget_s
     done = [_kept(process, timed) for process, timed in outcome.answers]
     call_s = sum(estimate.value for estimate in done[0].times.values() if estimate.unit == "us") / 1e6
-    spent_s = [each.took_s for each in done]
+    spent_s = [entry.took_s for entry in done]
     return CALLS * call_s > share_s and sum(spent_s) + min(spent_s) > OVERSPENT * wish.processes * share_s

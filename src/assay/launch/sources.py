@@ -52,12 +52,12 @@ def surroundings(source: Source, variables: Mapping[str, str]) -> dict[str, str]
     What names a git repository is left out, a virtual environment's programs are found first, and what is imported from
     the working tree by ``PYTHONPATH`` is imported from the checkout.
     """
-    found = without_repository(variables)
-    given = [Path(entry).absolute() for entry in found.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    roots = [*import_roots(source), *(str(moved(entry, source)) for entry in given)]
-    found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))
+    environment = without_repository(variables)
+    entries = [Path(entry).absolute() for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    roots = [*import_roots(source), *(str(moved(entry, source)) for entry in entries)]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))
     programs = Path(source.interpreter).parent
     if (programs.parent / "pyvenv.cfg").is_file():
-        found["VIRTUAL_ENV"] = str(programs.parent)
-        found["PATH"] = os.pathsep.join(filter(None, [str(programs), found.get("PATH")]))
-    return found
+        environment["VIRTUAL_ENV"] = str(programs.parent)
+        environment["PATH"] = os.pathsep.join(filter(None, [str(programs), environment.get("PATH")]))
+    return environment

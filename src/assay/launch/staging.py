@@ -51,12 +51,12 @@ def watched(
     header = [line for line in lines if isinstance(line, Header)][:1]
     samples = [line for line in lines if not isinstance(line, Header)]
     moments = [line.t_ns for line in samples]
-    found = []
+    stages = []
     for stage in unwatched(trial, series):
         first = bisect_left(moments, stage.start_ns - MARGIN_NS)
         last = bisect_left(moments, stage.end_ns + MARGIN_NS)
-        found.append(_seen(stage, [*header, *samples[first:last]], gpus, driver))
-    return tuple(found)
+        stages.append(_seen(stage, [*header, *samples[first:last]], gpus, driver))
+    return tuple(stages)
 
 
 def _seen(stage: Stage, lines: Sequence[Line], gpus: dict[int, str], driver: str) -> Stage:
@@ -64,8 +64,8 @@ def _seen(stage: Stage, lines: Sequence[Line], gpus: dict[int, str], driver: str
     spent = spent_by_gpu(lines, gpus, window, driver)
     energy, note, refusal = None, "not told: no GPU is metered", None
     if gpus:
-        told = energy_of_gpus(spent.values())
-        energy, note, refusal = told.energy, told.note or "not told", told.refusal
+        result = energy_of_gpus(spent.values())
+        energy, note, refusal = result.energy, result.note or "not told", result.refusal
     host, host_note = energies_of_host(lines, window)
     return stage.model_copy(
         update={
@@ -81,6 +81,6 @@ def _seen(stage: Stage, lines: Sequence[Line], gpus: dict[int, str], driver: str
 
 def with_energies(seen: Meanwhile, spent: Mapping[int, Spent]) -> Meanwhile:
     """Return what was seen with the energy of each GPU meanwhile, or why it is not told."""
-    told = [(gpu, energy_of_gpus([spent[gpu.gpu]])) for gpu in seen.gpus]
-    energies = [gpu.model_copy(update={"energy": one.energy, "energy_note": one.note}) for gpu, one in told]
+    gpu_energies = [(gpu, energy_of_gpus([spent[gpu.gpu]])) for gpu in seen.gpus]
+    energies = [gpu.model_copy(update={"energy": one.energy, "energy_note": one.note}) for gpu, one in gpu_energies]
     return seen.model_copy(update={"gpus": tuple(energies)})

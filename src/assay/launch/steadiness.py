@@ -56,8 +56,8 @@ class Trace:
         """Return what is not steady yet; null where all that can be read is."""
         if not self.temperature and not self.clock:
             return "neither temperature nor clock can be read"
-        said = [unsteady_heat(self.temperature), unsteady_clock(self.clock)]
-        return "; ".join(each for each in said if each is not None) or None
+        problems = [unsteady_heat(self.temperature), unsteady_clock(self.clock)]
+        return "; ".join(problem for problem in problems if problem is not None) or None
 
 
 def window(points: Sequence[Point]) -> list[Point]:

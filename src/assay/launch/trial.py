@@ -69,15 +69,15 @@ class Launcher:
                 self._restarts(trial, attempt, placing, outcome)
                 self._make_sure_of_gpus(trial)
             outcome.disturbance, outcome.gpus_after = watch.end()
-            outcome.notes.extend(f"meanwhile {each.message}" for each in outcome.disturbance.complaints)
+            outcome.notes.extend(f"meanwhile {complaint.message}" for complaint in outcome.disturbance.complaints)
         except SettingRefused as refused:
             outcome.status, outcome.reason = "refused", str(refused)
-        except Trouble as trouble:
-            first = trouble.failures[0]
-            outcome.status = "refused" if all_refused(trouble.failures) else "failed"
+        except Trouble as error:
+            first = error.failures[0]
+            outcome.status = "refused" if all_refused(error.failures) else "failed"
             outcome.reason = f"{first.who}: {first.reason}"
             outcome.senseless = trial.in_stages and first.senseless
-            outcome.stderr_tail = trouble.tail
+            outcome.stderr_tail = error.tail
         outcome.end_ns = time.perf_counter_ns()
         outcome.series = joined(outcome.series)
         return outcome
@@ -96,9 +96,9 @@ class Launcher:
         settled: list[Settled] = []
         restart = 0
         while shares is None or restart < shares.restarts:
-            with Crew(trial, restart) as crew:
-                self._bring_up(crew, attempt, placing)
-                setup_s = max(crew.setup_s.values())
+            with Crew(trial, restart) as group:
+                self._bring_up(group, attempt, placing)
+                setup_s = max(group.setup_s.values())
                 if shares is None and counts_setup(trial) and setup_s > trial.method.duration_s / 2:
                     outcome.notes.append(
                         f"starting takes {setup_s:.1f} s, most of the {trial.method.duration_s:g} s asked for; "
@@ -106,20 +106,20 @@ class Launcher:
                     )
                 shares = shares or shares_of(trial, setup_s=setup_s)
                 try:
-                    schedules.run(crew, shares.share_s, self.machine)
-                    trace(crew)
-                    crew.finish()
+                    schedules.run(group, shares.share_s, self.machine)
+                    trace(group)
+                    group.finish()
                 finally:
-                    outcome.series.extend(crew.series)
-                    outcome.tunings.extend(crew.tunings)
-                    evidence = held_beside_others(trial, placing, crew.evidence)
+                    outcome.series.extend(group.series)
+                    outcome.tunings.extend(group.tunings)
+                    evidence = held_beside_others(trial, placing, group.evidence)
                     outcome.evidence.extend(evidence)
-                    told = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
-                    outcome.notes.extend(told)
-                    settled.extend(crew.settled)
+                    new_notes = [note for note in shortfall_notes(evidence) if note not in outcome.notes]
+                    outcome.notes.extend(new_notes)
+                    settled.extend(group.settled)
                     outcome.settled = combined(settled)
-                    outcome.notes.extend(crew.notes)
-                    outcome.traces.update(crew.named_traces)
+                    outcome.notes.extend(group.notes)
+                    outcome.traces.update(group.named_traces)
             restart += 1
         if restart < trial.restarts:
             outcome.notes.append(
@@ -131,12 +131,12 @@ class Launcher:
         for role in crew.trial.roles:
             port = free_port() if role.ranks > 1 else 0
             for rank in range(role.ranks):
-                seat = Seat(role, rank, crew.restart)
+                worker_id = Seat(role, rank, crew.restart)
                 allotment = placing.allotment(role, rank)
-                crew.handles[seat.key] = handle = self.starter(
-                    Errand(crew.trial.id, attempt, seat, allotment, port if role.ranks > 1 else None)
+                crew.handles[worker_id.key] = handle = self.starter(
+                    Errand(crew.trial.id, attempt, worker_id, allotment, port if role.ranks > 1 else None)
                 )
-                crew.threads[seat.key] = allotment.threads
+                crew.threads[worker_id.key] = allotment.threads
                 handle.send(
                     say.Prepare(
                         role=role,

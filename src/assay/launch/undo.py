@@ -33,5 +33,5 @@ def remove_checkout(token: str, repository: str, checkout: str) -> None:
         raise MachineCannot(f"{checkout} cannot be removed.")
     if root.is_dir():
         with contextlib.suppress(BadInput):
-            kept = root / git(root, "rev-parse", "--git-common-dir")
-            shutil.rmtree(kept / "worktrees" / Path(checkout).name, ignore_errors=True)
+            git_folder = root / git(root, "rev-parse", "--git-common-dir")
+            shutil.rmtree(git_folder / "worktrees" / Path(checkout).name, ignore_errors=True)

@@ -46,12 +46,14 @@ class Watch:
             return None
         deadline = time.monotonic() + (WAIT_AT_MOST_S if self.policy == "wait" else 0.0)
         while True:
-            seen = look_for(LISTEN_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor, helpers=self.helpers)
-            if not seen.complaints:
+            activity = look_for(LISTEN_S, cpus=self.cpus, gpus=self.gpus, vendor=self.vendor, helpers=self.helpers)
+            if not activity.complaints:
                 return None
             if time.monotonic() >= deadline:
                 waited = f" and stayed so for {WAIT_AT_MOST_S:.0f} s" if self.policy == "wait" else ""
-                return f"it is not quiet here{waited}: {'; '.join(each.message for each in seen.complaints)}"
+                return (
+                    f"it is not quiet here{waited}: {'; '.join(complaint.message for complaint in activity.complaints)}"
+                )
 
     def begin(self) -> tuple[GpuMoment, ...]:
         """Take the look before; return what the GPUs in use were doing."""

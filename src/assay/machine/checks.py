@@ -129,7 +129,7 @@ def _own_machine(machine: Machine) -> Finding:
 def _gpu(gpu: Gpu) -> list[Finding]:
     state = gpu.state
     named = f"GPU {gpu.index}"
-    found = [
+    findings = [
         check(
             f"{named} keeps its settings and wakes at once (persistence mode)",
             _yes(gpu.persistence),
@@ -140,7 +140,7 @@ def _gpu(gpu: Gpu) -> list[Finding]:
     ]
     if state is not None and state.throttle is not None:
         held_back = [reason for reason in state.throttle if reason not in _HARMLESS_THROTTLE]
-        found.append(
+        findings.append(
             check(
                 f"{named} is not held back",
                 _yes(not held_back),
@@ -151,7 +151,7 @@ def _gpu(gpu: Gpu) -> list[Finding]:
         )
     if state is not None and state.utilisation_percent is not None:
         busy = state.utilisation_percent > 0
-        found.append(
+        findings.append(
             check(
                 f"{named} is idle, so that we have it to ourselves",
                 _yes(not busy),
@@ -160,7 +160,7 @@ def _gpu(gpu: Gpu) -> list[Finding]:
                 topic="noise",
             )
         )
-    return found
+    return findings
 
 
 def _mps(machine: Machine) -> list[Finding]:

@@ -62,8 +62,8 @@ def detect(root: str | Path = "/", *, name_host: bool = False, vendor: Vendor = 
 
 def _with_node(gpu: Gpu, hint: NodeHint, nodes: tuple[Node, ...], root: Path) -> Gpu:
     """Add the memory node that a GPU hangs on: as sysfs says, or else the driver; -1 there means unknown."""
-    said = number_of(root / f"sys/bus/pci/devices/{gpu.pci_bus_id}/numa_node") if gpu.pci_bus_id else None
-    node = said if said is not None and said >= 0 else _hinted(hint, nodes)
+    reported = number_of(root / f"sys/bus/pci/devices/{gpu.pci_bus_id}/numa_node") if gpu.pci_bus_id else None
+    node = reported if reported is not None and reported >= 0 else _hinted(hint, nodes)
     return gpu.model_copy(update={"node": node})
 
 
@@ -86,13 +86,13 @@ def _memory_mib(root: Path) -> float | None:
 
 
 def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version(), "assay": __version__}
+    versions: dict[str, str | None] = {"python": platform.python_version(), "assay": __version__}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            versions[package] = None
+    return versions
 
 
 def _git_state() -> tuple[str | None, bool | None]:

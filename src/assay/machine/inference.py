@@ -25,8 +25,8 @@ def inference_yaml(gpus: tuple[Gpu, ...]) -> str:
         "  device_map: auto",
         f"  torch_dtype: {'bfloat16' if modern else 'float16'}",
     ]
-    known = [gpu for gpu in gpus if gpu.memory_mib is not None]
-    if known:
+    with_memory = [gpu for gpu in gpus if gpu.memory_mib is not None]
+    if with_memory:
         lines.append("  max_memory:  # 90 % of what each GPU has")
-        lines += [f'    {gpu.index}: "{int((gpu.memory_mib or 0) * MEMORY_SHARE)}MiB"' for gpu in known]
+        lines += [f'    {gpu.index}: "{int((gpu.memory_mib or 0) * MEMORY_SHARE)}MiB"' for gpu in with_memory]
     return "\n".join(lines) + "\n"

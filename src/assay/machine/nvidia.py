@@ -71,16 +71,16 @@ def _view(nvml: ModuleType) -> View:
         return View(note=f"NVML stopped answering: {error}")
     readers = [Reader(nvml, index) for index in range(count)]
     answers = [(reader, read_gpu(reader)) for reader in readers]
-    found = [(reader, answer) for reader, answer in answers if isinstance(answer, Gpu)]
+    answering = [(reader, answer) for reader, answer in answers if isinstance(answer, Gpu)]
     lost = tuple(answer for _, answer in answers if isinstance(answer, LostGpu))
     return View(
-        gpus=tuple(gpu for _, gpu in found),
+        gpus=tuple(gpu for _, gpu in answering),
         lost=lost,
-        links=read_links(found),
-        hints={gpu.uuid: read_hint(reader) for reader, gpu in found},
+        links=read_links(answering),
+        hints={gpu.uuid: read_hint(reader) for reader, gpu in answering},
         driver=driver,
         cuda_driver=_cuda_driver(nvml),
-        note=None if found else _why_none(lost),
+        note=None if answering else _why_none(lost),
     )
 
 
@@ -140,8 +140,8 @@ def sensors(uuids: Sequence[str]) -> Iterator[tuple[NvmlSensor, ...]]:
     Raises:
         MachineCannot: NVML does not answer, or lists no such GPU.
     """
-    with readers(uuids) as found:
-        yield tuple(NvmlSensor(reader, uuid) for reader, uuid in zip(found, uuids, strict=True))
+    with readers(uuids) as opened:
+        yield tuple(NvmlSensor(reader, uuid) for reader, uuid in zip(opened, uuids, strict=True))
 
 
 @contextlib.contextmanager
@@ -153,11 +153,11 @@ def readers(uuids: Sequence[str]) -> Iterator[tuple[Reader, ...]]:
     """
     with _session() as nvml:
         listed = [Reader(nvml, index) for index in range(_count(nvml))]
-        found = {text(reader.ask("nvmlDeviceGetUUID")): reader for reader in listed}
-        missing = [uuid for uuid in uuids if uuid not in found]
+        by_uuid = {text(reader.ask("nvmlDeviceGetUUID")): reader for reader in listed}
+        missing = [uuid for uuid in uuids if uuid not in by_uuid]
         if missing:
             raise MachineCannot(f"NVML lists no GPU {', '.join(missing)}.")
-        yield tuple(found[uuid] for uuid in uuids)
+        yield tuple(by_uuid[uuid] for uuid in uuids)
 
 
 def set_power_limit(uuid: str, watts: float) -> Lease:

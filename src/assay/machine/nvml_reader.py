@@ -128,7 +128,7 @@ def read_state(reader: Reader) -> GpuState:
 def read_hint(reader: Reader) -> NodeHint:
     """Return what NVML says about the place of a GPU."""
     words = reader.ask("nvmlDeviceGetCpuAffinity", _CPU_WORDS) or ()
-    near = tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+    near = tuple(64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1)
     return NodeHint(cpus=near, memory_node=_memory_node(reader))
 
 
@@ -145,8 +145,8 @@ def text(value: str | bytes | None) -> str | None:
 
 def _address(pci: Any) -> str | None:
     """Return "0000:3b:00.0" from NVML's "00000000:3B:00.0"."""
-    said = None if pci is None else text(pci.busId)
-    match = re.fullmatch(r"([0-9a-f]+):([0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)", (said or "").lower())
+    bus_id = None if pci is None else text(pci.busId)
+    match = re.fullmatch(r"([0-9a-f]+):([0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)", (bus_id or "").lower())
     return f"{int(match[1], 16):04x}:{match[2]}" if match else None
 
 
@@ -162,7 +162,7 @@ def list_processes(reader: Reader, uuid: str) -> tuple[GpuProcess, ...] | None:
 
     Null: NVML does not say.
     """
-    found: dict[int, GpuProcess] = {}
+    by_pid: dict[int, GpuProcess] = {}
     answered = False
     for kind in ("Compute", "Graphics", "MPSCompute"):
         listed = reader.ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
@@ -171,18 +171,18 @@ def list_processes(reader: Reader, uuid: str) -> tuple[GpuProcess, ...] | None:
         answered = answered or listed is not None
         for process in listed or ():
             memory = None if process.usedGpuMemory is None else process.usedGpuMemory / _MIB
-            found.setdefault(process.pid, GpuProcess(gpu=uuid, pid=process.pid, memory_mib=memory))
-    return tuple(found.values()) if answered else None
+            by_pid.setdefault(process.pid, GpuProcess(gpu=uuid, pid=process.pid, memory_mib=memory))
+    return tuple(by_pid.values()) if answered else None
 
 
 def _instances(reader: Reader, parent: str) -> tuple[MigInstance, ...]:
     """Return the instances that a GPU is cut into; none where it is whole."""
     if not reader.switch("nvmlDeviceGetMigMode"):
         return ()
-    found = (
+    instances = (
         _instance(reader, number, parent) for number in range(reader.number("nvmlDeviceGetMaxMigDeviceCount") or 0)
     )
-    return tuple(instance for instance in found if instance is not None)
+    return tuple(instance for instance in instances if instance is not None)
 
 
 def _instance(reader: Reader, number: int, parent: str) -> MigInstance | None:

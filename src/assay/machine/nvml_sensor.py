@@ -35,7 +35,7 @@ _FIELDS = {
 }
 """What is asked in one call, by NVML's number of the field and its scope; of NVLinks the sum over all."""
 
-_LEVELS = {name: place for name, place in _FIELDS.items() if not name.endswith(("_tx", "_rx"))}
+_LEVELS = {name: field for name, field in _FIELDS.items() if not name.endswith(("_tx", "_rx"))}
 
 _ENERGY = {"energy": (83, 0)}
 _HELD_BACK = {"hot_software": (269, 0), "hot_hardware": (270, 0), "power_brake": (271, 0)}

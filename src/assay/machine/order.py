@@ -77,12 +77,12 @@ def cuda_order(gpus: Sequence[Gpu], environment: Mapping[str, str], *, some_lost
     text = environment.get(VISIBLE)
     chosen, notes = (list[Piece](gpus), []) if text is None else _chosen(gpus, text)
     doubt = None if text and _UUID.match(text.strip()) else _doubt(gpus, environment, some_lost=some_lost)
-    seen = [piece for one in chosen for piece in pieces(one)]
-    instances = [piece for piece in seen if isinstance(piece, MigInstance)]
-    if instances and len(seen) > 1:
+    parts = [piece for one in chosen for piece in pieces(one)]
+    instances = [piece for piece in parts if isinstance(piece, MigInstance)]
+    if instances and len(parts) > 1:
         notes.append(_ONE_INSTANCE)
     return CudaOrder(
-        devices=tuple(_device(number, one, gpus) for number, one in enumerate(instances[:1] or seen)),
+        devices=tuple(_device(number, one, gpus) for number, one in enumerate(instances[:1] or parts)),
         named=tuple(dict.fromkeys(one.uuid for whole in chosen for one in (whole, *pieces(whole)))),
         certain=doubt is None,
         notes=(*notes, doubt) if doubt else tuple(notes),
@@ -119,17 +119,17 @@ def _chosen(gpus: Sequence[Gpu], text: str) -> tuple[list[Piece], list[str]]:
         raise AllHidden(f"{VISIBLE}={text.strip()} hides every GPU.")
     if any(map(_NUMBER.match, words)) and any(map(_UUID.match, words)):
         raise BadInput(f"{VISIBLE}={text} mixes numbers and UUIDs; name GPUs by the one or the other.")
-    found: list[Piece] = []
+    named_parts: list[Piece] = []
     for word in words:
         one = _named(gpus, word)
         if one is None:
-            if not found:
+            if not named_parts:
                 raise MachineCannot(_names_nothing(gpus, text, word))
-            return found, [f"CUDA stops reading {VISIBLE} at {word!r}, which is no GPU here"]
-        if one in found:
+            return named_parts, [f"CUDA stops reading {VISIBLE} at {word!r}, which is no GPU here"]
+        if one in named_parts:
             raise BadInput(f"{VISIBLE}={text} names {word} twice, and CUDA then shows no GPU at all.")
-        found.append(one)
-    return found, []
+        named_parts.append(one)
+    return named_parts, []
 
 
 def _named(gpus: Sequence[Gpu], word: str) -> Piece | None:
@@ -138,8 +138,8 @@ def _named(gpus: Sequence[Gpu], word: str) -> Piece | None:
         matches = by_uuid(gpus, word)
         return matches[0] if len(matches) == 1 else None
     number = _NUMBER.match(word)
-    place = -1 if number is None else int(number[0])
-    return gpus[place] if 0 <= place < len(gpus) else None
+    index = -1 if number is None else int(number[0])
+    return gpus[index] if 0 <= index < len(gpus) else None
 
 
 def _names_nothing(gpus: Sequence[Gpu], text: str, word: str) -> str:

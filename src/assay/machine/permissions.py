@@ -25,10 +25,10 @@ DRIVER_PARAMETERS = "proc/driver/nvidia/params"
 def checks(machine: Machine, root: Path, *, user_id: int | None = None) -> list[Finding]:
     """Return which privileges are missing, each with how to get it; nothing is changed to find out."""
     is_root = (os.geteuid() if user_id is None else user_id) == 0
-    found = [_cpu_energy(root)]
+    findings = [_cpu_energy(root)]
     if machine.gpus:
-        found += [_limits(missing_to_set(root, user_id=user_id), is_root=is_root), _counters(root, is_root=is_root)]
-    return found
+        findings += [_limits(missing_to_set(root, user_id=user_id), is_root=is_root), _counters(root, is_root=is_root)]
+    return findings
 
 
 def missing_to_set(root: Path, *, user_id: int | None = None) -> str | None:

@@ -36,17 +36,17 @@ def disturbance(
     ``cpus`` is how many this process may use, ``gpus`` the UUIDs that matter. Ours are this process, the ``helpers``
     that somebody else started for it, and all that they started.
     """
-    found = strangers(before, after, {os.getpid(), *helpers})
-    on_ours = tuple(p for p in found.gpu_processes if p.gpu in gpus)
+    activity = strangers(before, after, {os.getpid(), *helpers})
+    on_ours = tuple(p for p in activity.gpu_processes if p.gpu in gpus)
     return Disturbance(
         looked_s=after.at_s - before.at_s,
-        steal_share=found.steal_share,
-        outside_cores=found.outside_cores,
-        kernel_cores=found.kernel_cores,
-        unseen_cores=found.unseen_cores,
-        busiest=found.busiest,
+        steal_share=activity.steal_share,
+        outside_cores=activity.outside_cores,
+        kernel_cores=activity.kernel_cores,
+        unseen_cores=activity.unseen_cores,
+        busiest=activity.busiest,
         gpu_processes=tuple(map(_named, on_ours)),
-        complaints=tuple(_complaints(found, on_ours, cpus)),
+        complaints=tuple(_complaints(activity, on_ours, cpus)),
     )
 
 
@@ -118,16 +118,16 @@ def checks(machine: Machine, seconds: float = 1.0) -> list[Finding]:
     from assay.machine import nvidia
 
     uuids = tuple(gpu.uuid for gpu in machine.gpus)
-    seen = look_for(seconds, cpus=len(machine.cpus), gpus=uuids, vendor=nvidia if machine.gpus else None)
-    busy = "; ".join(each.message for each in seen.complaints)
+    observed = look_for(seconds, cpus=len(machine.cpus), gpus=uuids, vendor=nvidia if machine.gpus else None)
+    busy = "; ".join(complaint.message for complaint in observed.complaints)
     return [
         check(
             f"Nobody else is busy here (listened for {seconds:g} s)",
-            "no" if seen.complaints else "yes",
-            busy or f"others used {(seen.outside_cores or 0.0):.2f} cores",
-            fix="end or pause them, or measure with --strangers wait" if seen.complaints else None,
+            "no" if observed.complaints else "yes",
+            busy or f"others used {(observed.outside_cores or 0.0):.2f} cores",
+            fix="end or pause them, or measure with --strangers wait" if observed.complaints else None,
             topic="noise",
-            outside_cores=seen.outside_cores,
-            steal_share=seen.steal_share,
+            outside_cores=observed.outside_cores,
+            steal_share=observed.steal_share,
         )
     ]

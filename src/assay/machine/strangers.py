@@ -197,8 +197,8 @@ def _inherited_s(before: Snapshot, gained_s: Mapping[Key, float]) -> dict[Key, f
 def _above(processes: Collection[Process]) -> dict[Key, Key | None]:
     """Return the parent of each process; init where that is not to be seen, as in a container."""
     by_pid = {process.pid: process.key for process in processes}
-    found = {process.key: by_pid.get(process.parent, by_pid.get(_INIT)) for process in processes}
-    return {key: None if key[0] == _INIT or parent == key else parent for key, parent in found.items()}
+    parents = {process.key: by_pid.get(process.parent, by_pid.get(_INIT)) for process in processes}
+    return {key: None if key[0] == _INIT or parent == key else parent for key, parent in parents.items()}
 
 
 def _bottom_up(above: Mapping[Key, Key | None]) -> list[Key]:
@@ -211,9 +211,9 @@ def _bottom_up(above: Mapping[Key, Key | None]) -> list[Key]:
             path.append(at)
             at = above[at]
         depth = depths.get(at, -1) if at is not None else -1
-        for each in reversed(path):
+        for ancestor in reversed(path):
             depth += 1
-            depths[each] = depth
+            depths[ancestor] = depth
     return sorted(above, key=lambda key: -depths[key])
 
 
@@ -253,8 +253,8 @@ def _busiest(outside: dict[Process, float], took_s: float) -> tuple[OutsideProce
     if took_s <= 0:
         return ()
     ranked = sorted(outside.items(), key=lambda item: (-item[1], item[0].pid))[:_BUSIEST]
-    found = [OutsideProcess(pid=p.pid, name=p.name, cores=seconds / took_s) for p, seconds in ranked]
-    return tuple(outsider for outsider in found if outsider.cores >= _BUSY_CORES)
+    outsiders = [OutsideProcess(pid=p.pid, name=p.name, cores=seconds / took_s) for p, seconds in ranked]
+    return tuple(outsider for outsider in outsiders if outsider.cores >= _BUSY_CORES)
 
 
 def _once(found: Iterator[GpuProcess]) -> tuple[GpuProcess, ...]:

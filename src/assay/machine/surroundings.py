@@ -59,8 +59,8 @@ def hypervisor(root: Path) -> str | None:
 
 def _firmware(root: Path) -> str | None:
     folder = root / "sys/class/dmi/id"
-    said = " ".join(text_of(folder / name) or "" for name in ("product_name", "sys_vendor", "bios_vendor")).lower()
-    return next((name for word, name in _VENDORS.items() if word in said), None)
+    names = " ".join(text_of(folder / name) or "" for name in ("product_name", "sys_vendor", "bios_vendor")).lower()
+    return next((name for word, name in _VENDORS.items() if word in names), None)
 
 
 def container(root: Path) -> str | None:
@@ -78,5 +78,5 @@ def mps(root: Path, environment: Mapping[str, str]) -> Mps | None:
     """Return the signs of NVIDIA's multi-process service; null where there is none."""
     folder = root / environment.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps").lstrip("/")  # noqa: S108 - CUDA's own default
     daemon = any(text_of(comm) == _MPS_COMMAND for comm in (root / "proc").glob("[0-9]*/comm"))
-    found = Mps(daemon=daemon, pipe=is_there(folder / "control"))
-    return found if found.daemon or found.pipe else None
+    status = Mps(daemon=daemon, pipe=is_there(folder / "control"))
+    return status if status.daemon or status.pipe else None

@@ -20,5 +20,5 @@ REASONS = {
 
 def in_words(mask: int) -> tuple[str, ...]:
     """Return the reasons that a mask of NVML names, lowest bit first; a bit nobody has named yet by its number."""
-    bits = [1 << place for place in range(mask.bit_length()) if mask >> place & 1]
+    bits = [1 << index for index in range(mask.bit_length()) if mask >> index & 1]
     return tuple(REASONS.get(bit, f"reason {bit:#x}") for bit in bits)

@@ -81,8 +81,8 @@ def distribution(root: Path) -> tuple[str, ...]:
     path = root / "etc/os-release"
     if not path.exists():
         return ()
-    said = dict(line.split("=", 1) for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
-    words = f"{said.get('ID', '')} {said.get('ID_LIKE', '')}".replace('"', "").split()
+    fields = dict(line.split("=", 1) for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
+    words = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").split()
     return tuple(word for word in words if word in _MANAGERS)
 
 
@@ -98,13 +98,13 @@ def install_command(tool: Tool, families: tuple[str, ...], *, root_user: bool) -
 def checks(root: Path, *, has_gpu_hardware: bool, find: Callable[[str], str | None] = shutil.which) -> list[Finding]:
     """Return which tools are here; those for GPUs only matter where there is one."""
     families = distribution(root)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for tool in TOOLS:
         path = find(tool.name)
         if path is None and tool.needs_gpu and not has_gpu_hardware:
             continue
         command = install_command(tool, families, root_user=os.geteuid() == 0)
-        found.append(
+        findings.append(
             check(
                 f"{tool.name} is installed ({tool.purpose})",
                 "yes" if path else "no",
@@ -113,7 +113,7 @@ def checks(root: Path, *, has_gpu_hardware: bool, find: Callable[[str], str | No
                 topic="tools",
             )
         )
-    return found
+    return findings
 
 
 def nvidia_hardware(root: Path) -> bool:

@@ -71,7 +71,7 @@ def _host_cells(host: HostSample) -> Iterator[tuple[str, Any]]:
     for name in HostSample.model_fields:
         value = getattr(host, name)
         if isinstance(value, dict):
-            yield from ((f"host_{name}[{key}]", each) for key, each in value.items())
+            yield from ((f"host_{name}[{key}]", cell) for key, cell in value.items())
         elif name != "kind":
             yield f"host_{name}", value
 
@@ -81,7 +81,7 @@ def rows(header: Header, lines: Sequence[Line], wall_offset_ns: int) -> Iterator
 
     The row's time is that of the samples; what was seen beside the ticks came earlier.
     """
-    seen: Row = {}
+    merged: Row = {}
     at_ns: int | None = None
     for line in lines:
         if isinstance(line, Mark):
@@ -91,9 +91,9 @@ def rows(header: Header, lines: Sequence[Line], wall_offset_ns: int) -> Iterator
             yield {**_common(header, line.t_ns, wall_offset_ns), "end": line.reason}
         elif cells := _cells(line):
             at_ns = line.t_ns if at_ns is None else at_ns
-            seen.update(cells)
+            merged.update(cells)
     if at_ns is not None:
-        yield {**_common(header, at_ns, wall_offset_ns), **seen}
+        yield {**_common(header, at_ns, wall_offset_ns), **merged}
 
 
 def _common(header: Header, t_ns: int, wall_offset_ns: int) -> Row:
@@ -112,10 +112,10 @@ def _cells(line: Line) -> Row:
     if isinstance(line, HostSample):
         return dict(_host_cells(line))
     if isinstance(line, GpuSample):
-        found = {name: getattr(line, name) for name in _READINGS}
+        readings = {name: getattr(line, name) for name in _READINGS}
         if line.throttle is not None:
-            found["throttle"] = _BETWEEN.join(line.throttle) or _UNHINDERED
-        return {"tick": line.tick, **{f"gpu{line.gpu}_{name}": value for name, value in found.items()}}
+            readings["throttle"] = _BETWEEN.join(line.throttle) or _UNHINDERED
+        return {"tick": line.tick, **{f"gpu{line.gpu}_{name}": value for name, value in readings.items()}}
     if isinstance(line, GpuMeterSample | GpuProcesses | GpuPcie | Ended):
         return {f"gpu{line.gpu}_{column}": getattr(line, name) for column, name in _BESIDE[type(line)].items()}
     return {}
@@ -123,7 +123,7 @@ def _cells(line: Line) -> Row:
 
 def header_of(first: Row) -> Header:
     """Return what the first row tells about the recording; names of GPUs are not in a table."""
-    gpus = [(int(found[1]), column) for column in first if (found := re.fullmatch(r"gpu(\d+)_uuid", column))]
+    gpus = [(int(match[1]), column) for column in first if (match := re.fullmatch(r"gpu(\d+)_uuid", column))]
     return Header(
         t_ns=first["t_ns"],
         wall_ns=_wall_ns(first),
@@ -150,10 +150,10 @@ def lines_of(row: Row) -> list[Line]:
     for column, cell in row.items():
         if cell == "":
             continue
-        if found := _GPU_COLUMN.fullmatch(column):
-            gpus.setdefault(int(found[1]), {})[found[2]] = cell
-        elif (found := _HOST_COLUMN.fullmatch(column)) and column not in _TIME:
-            _put(host, found[1], found[2], cell)
+        if match := _GPU_COLUMN.fullmatch(column):
+            gpus.setdefault(int(match[1]), {})[match[2]] = cell
+        elif (match := _HOST_COLUMN.fullmatch(column)) and column not in _TIME:
+            _put(host, match[1], match[2], cell)
     lines = [line for index, cells in gpus.items() for line in _gpu_lines(row, index, cells)]
     return [*lines, HostSample(**host)] if host else lines
 
@@ -172,6 +172,6 @@ def _gpu_lines(row: Row, index: int, cells: Row) -> Iterator[Line]:
     if reading:
         yield GpuSample(t_ns=row["t_ns"], tick=row["tick"], gpu=index, **reading)
     for kind, names in _BESIDE.items():
-        told = {name: cells[column] for column, name in names.items() if column in cells}
-        if told:
-            yield kind.model_validate({"t_ns": row["t_ns"], "gpu": index, **told})
+        fields = {name: cells[column] for column, name in names.items() if column in cells}
+        if fields:
+            yield kind.model_validate({"t_ns": row["t_ns"], "gpu": index, **fields})

@@ -90,5 +90,5 @@ class Drawn:
                 spans[-1] = spans[-1][0], max(spans[-1][1], end_s)
             else:
                 spans.append((start_s, end_s))
-        told = [(reason, *span) for reason, spans in joined.items() for span in spans]
-        return sorted(told, key=lambda span: span[1])
+        labelled_spans = [(reason, *span) for reason, spans in joined.items() for span in spans]
+        return sorted(labelled_spans, key=lambda span: span[1])

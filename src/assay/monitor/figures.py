@@ -37,8 +37,8 @@ def _figure_name(source: SourceStatistics, what: str) -> str:
 
 def _drawn_lines(source: SourceStatistics, drawn: Drawn, names: dict[str, str]) -> tuple[Line, ...]:
     """Return the lines of a source that there are, by their quantities, with their labels."""
-    found = ((label, drawn.lines.get((source.source, name))) for name, label in names.items())
-    points = [(label, thinned.points) for label, thinned in found if thinned is not None]
+    labelled = ((label, drawn.lines.get((source.source, name))) for name, label in names.items())
+    points = [(label, thinned.points) for label, thinned in labelled if thinned is not None]
     return tuple(Line(label=label, x=tuple(p[0] for p in ps), y=tuple(p[1] for p in ps)) for label, ps in points)
 
 

@@ -96,6 +96,6 @@ class GpuSource:
 
 
 def _processes(t_ns: int, index: int, listed: tuple[GpuProcess, ...]) -> GpuProcesses:
-    known = [process.memory_mib for process in listed if process.memory_mib is not None]
-    whole = sum(known) if len(known) == len(listed) else None
+    memories_mib = [process.memory_mib for process in listed if process.memory_mib is not None]
+    whole = sum(memories_mib) if len(memories_mib) == len(listed) else None
     return GpuProcesses(t_ns=t_ns, gpu=index, count=len(listed), memory_mib=whole, processes=listed)

@@ -100,14 +100,14 @@ class Clocks:
         if self._paths:
             kilohertz = {cpu: number_of(path) for cpu, path in self._paths.items()}
             return {cpu: khz / 1e3 for cpu, khz in kilohertz.items() if khz is not None}
-        found: dict[int, float] = {}
+        clocks_mhz: dict[int, float] = {}
         cpu: int | None = None
         for number, mhz in _MHZ.findall(text_of(self._info) or ""):
             if number:
                 cpu = int(number)
             elif cpu is not None:
-                found[cpu] = float(mhz)
-        return found
+                clocks_mhz[cpu] = float(mhz)
+        return clocks_mhz
 
 
 def load_1m(root: Path) -> float | None:

@@ -67,18 +67,18 @@ class Seen:
         rates = []
         for quantity in quantities:
             counted = [c for part in self.parts for c in part.counted if c.quantity == quantity]
-            known = [(c.difference, c.over_s) for c in counted if c.difference is not None]
-            over_s = sum(seconds for _, seconds in known)
+            differences = [(c.difference, c.over_s) for c in counted if c.difference is not None]
+            over_s = sum(seconds for _, seconds in differences)
             if over_s > 0:
-                rates.append(sum(difference for difference, _ in known) / over_s)
+                rates.append(sum(difference for difference, _ in differences) / over_s)
         return sum(rates) if rates else None
 
     def throttle_share(self) -> dict[str, float]:
         """Return for each reason the share of the time that it held the clock back; of windows, by their samples."""
-        told = [part for part in self.parts if part.n]
-        n = sum(part.n for part in told)
-        reasons = dict.fromkeys(reason for part in told for reason in part.throttle_share)
-        return {r: sum(part.throttle_share.get(r, 0.0) * part.n for part in told) / n for r in reasons}
+        sampled = [part for part in self.parts if part.n]
+        n = sum(part.n for part in sampled)
+        reasons = dict.fromkeys(reason for part in sampled for reason in part.throttle_share)
+        return {r: sum(part.throttle_share.get(r, 0.0) * part.n for part in sampled) / n for r in reasons}
 
 
 def meanwhile(lines: Sequence[Line], timed: Sequence[Window], before: Window | None, gpus: dict[int, str]) -> Meanwhile:
@@ -95,12 +95,12 @@ def meanwhile(lines: Sequence[Line], timed: Sequence[Window], before: Window | N
     earlier = _seen(lines, [before] if before is not None else [])
     totals = {gpu.index: gpu.memory_mib for line in lines if isinstance(line, Header) for gpu in line.gpus}
     host = inside.get("host", Seen(()))
-    seen = tuple(_gpu(n, uuid, inside[f"gpu:{n}"], seen_s) for n, uuid in gpus.items() if f"gpu:{n}" in inside)
+    gpu_stats = tuple(_gpu(n, uuid, inside[f"gpu:{n}"], seen_s) for n, uuid in gpus.items() if f"gpu:{n}" in inside)
     pressure = host.per_s("pressure_cpu_s")
     return Meanwhile(
         seen_s=seen_s,
         samples=sum(part.n for source in inside.values() for part in source.parts),
-        gpus=seen,
+        gpus=gpu_stats,
         power_sum_max_w=_peak_w(lines, timed, gpus),
         cpu_percent=host.mean("cpu_percent"),
         steal_percent=host.mean("steal_percent"),
@@ -109,22 +109,22 @@ def meanwhile(lines: Sequence[Line], timed: Sequence[Window], before: Window | N
         memory_used_mib=host.most("memory_used_mib"),
         complaints=(
             *_of_the_host(host.mean("steal_percent")),
-            *(said for gpu in seen for said in _of_a_gpu(gpu)),
-            *(said for n in gpus if f"gpu:{n}" in earlier for said in _before(n, earlier[f"gpu:{n}"], totals.get(n))),
+            *(item for gpu in gpu_stats for item in _of_a_gpu(gpu)),
+            *(item for n in gpus if f"gpu:{n}" in earlier for item in _before(n, earlier[f"gpu:{n}"], totals.get(n))),
         ),
     )
 
 
 def _seen(lines: Sequence[Line], windows: Sequence[Window]) -> dict[str, Seen]:
     header = [line for line in lines if isinstance(line, Header)][:1]
-    found: dict[str, list[SourceStatistics]] = {}
+    by_source: dict[str, list[SourceStatistics]] = {}
     for start_ns, end_ns in windows:
         inside = [line for line in lines if _is_sample(line) and start_ns <= line.t_ns <= end_ns]
         if not any(isinstance(line, HostSample) for line in inside):
             inside += _next_look(lines, end_ns)
         for source in summarise([*header, *inside]).sources:
-            found.setdefault(source.source, []).append(source)
-    return {name: Seen(tuple(parts)) for name, parts in found.items()}
+            by_source.setdefault(source.source, []).append(source)
+    return {name: Seen(tuple(parts)) for name, parts in by_source.items()}
 
 
 def _peak_w(lines: Sequence[Line], windows: Sequence[Window], gpus: dict[int, str]) -> float | None:
@@ -135,14 +135,14 @@ def _peak_w(lines: Sequence[Line], windows: Sequence[Window], gpus: dict[int, st
             power = next((value for name in POWERS if (value := getattr(line, name)) is not None), None)
             if power is not None:
                 ticks.setdefault(line.tick, {})[line.gpu] = power
-    return max((sum(found.values()) for found in ticks.values() if len(found) == len(gpus)), default=None)
+    return max((sum(powers.values()) for powers in ticks.values() if len(powers) == len(gpus)), default=None)
 
 
 def _next_look(lines: Sequence[Line], end_ns: int) -> list[Line]:
     """Return the first look at the host after a moment: what it tells is of the time since the look before."""
     later = (line for line in lines if isinstance(line, HostSample) and line.t_ns > end_ns)
-    found = next(later, None)
-    return [] if found is None else [found]
+    sample = next(later, None)
+    return [] if sample is None else [sample]
 
 
 def _is_sample(line: Line) -> bool:
@@ -206,22 +206,24 @@ def _of_a_gpu(seen: GpuSeen) -> list[Interference]:
 
 def _before(gpu: int, seen: Seen, memory_mib: float | None) -> list[Interference]:
     """Return what a GPU did before anybody of the trial could have touched it."""
-    found = []
+    interference = []
     name, before = f"GPU {gpu}", "before a worker of the trial came"
     busy, used = seen.mean("utilisation_percent"), seen.least("memory_used_mib")
     traffic = seen.per_s("pcie_tx_bytes", "pcie_rx_bytes")
     if busy is not None and busy > MOST_BUSY_PERCENT:
         message = f"{name} was busy for {busy:.0f} % of the time {before}"
-        found.append(
+        interference.append(
             Interference(kind="gpu_busy", source=f"other work on {name}", amount=busy, unit="%", message=message)
         )
     if used is not None and memory_mib is not None and used > MOST_MEMORY_SHARE * memory_mib:
         message = f"{used:.0f} MiB of {name} were taken {before}"
-        found.append(
+        interference.append(
             Interference(kind="gpu_memory", source=f"memory taken on {name}", amount=used, unit="MiB", message=message)
         )
     if traffic is not None and traffic / 1e6 > MOST_PCIE_MB_PER_S:
         message = f"{traffic / 1e6:.0f} MB/s went over the PCIe of {name} {before}"
         source = f"PCIe traffic of {name}"
-        found.append(Interference(kind="pcie", source=source, amount=traffic / 1e6, unit="MB/s", message=message))
-    return found
+        interference.append(
+            Interference(kind="pcie", source=source, amount=traffic / 1e6, unit="MB/s", message=message)
+        )
+    return interference

@@ -88,18 +88,18 @@ class GPUMonitor:
         Raises:
             MachineCannot: One of the GPUs is not there.
         """
-        told: dict[str, Any] = {"result": None, "success": True, "error": None}
+        outcome: dict[str, Any] = {"result": None, "success": True, "error": None}
         with Monitor(list(gpu_ids), interval_s=interval, host=False) as monitor:
             begin = time.perf_counter()
             try:
-                told["result"] = operation_func(*args, **kwargs)
+                outcome["result"] = operation_func(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - what it raised is part of what is returned
-                told.update(success=False, error=f"{type(error).__name__}: {error}")
-            told["duration"] = time.perf_counter() - begin
-        found = monitor.statistics
-        per_gpu = {gpu_id: _per_gpu(found.of(f"gpu:{gpu_id}")) for gpu_id in gpu_ids}
-        aggregate = _aggregate(list(per_gpu.values()), found)
-        return {**told, "gpu_ids": list(gpu_ids), "per_gpu_stats": per_gpu, "aggregate_stats": aggregate}
+                outcome.update(success=False, error=f"{type(error).__name__}: {error}")
+            outcome["duration"] = time.perf_counter() - begin
+        statistics = monitor.statistics
+        per_gpu = {gpu_id: _per_gpu(statistics.of(f"gpu:{gpu_id}")) for gpu_id in gpu_ids}
+        aggregate = _aggregate(list(per_gpu.values()), statistics)
+        return {**outcome, "gpu_ids": list(gpu_ids), "per_gpu_stats": per_gpu, "aggregate_stats": aggregate}
 
 
 def _look(gpu_ids: Sequence[int]) -> dict[int, tuple[GPUStats | None, str]]:
@@ -139,14 +139,14 @@ def _stats(gpu_id: int, reading: GpuReading) -> GPUStats:
 
 
 def _in_words(stats: GPUStats) -> str:
-    told = (
+    parts = (
         (stats.utilization_percent, "{:.0f} % busy"),
         (stats.memory_used_mb, "{:.0f} MB used"),
         (stats.memory_total_mb, "of {:.0f} MB"),
         (stats.temperature_c, "{:.0f} °C"),
         (stats.power_draw_w, "{:.1f} W"),
     )
-    return ", ".join(words.format(value) for value, words in told if value is not None) or "it says nothing"
+    return ", ".join(words.format(value) for value, words in parts if value is not None) or "it says nothing"
 
 
 def _per_gpu(source: SourceStatistics | None) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _aggregate(gpus: list[dict[str, Any]], found: MonitorStatistics) -> dict[str
 
 def _sum(gpus: list[dict[str, Any]], name: str) -> float | None:
     """Return a sum over GPUs; null where one does not say, or was lost, so that its mean is of another time."""
-    known = [gpu[name] for gpu in gpus if gpu[name] is not None and gpu["ended"] is None]
-    return sum(known) if known and len(known) == len(gpus) else None
+    values = [gpu[name] for gpu in gpus if gpu[name] is not None and gpu["ended"] is None]
+    return sum(values) if values and len(values) == len(gpus) else None
 
 
 def _highest(gpus: list[dict[str, Any]], name: str) -> float | None:

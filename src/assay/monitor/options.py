@@ -102,6 +102,6 @@ def form_of(path: Path) -> Form:
     """
     for form in get_args(Form):
         if path.suffix.lower() == f".{form}":
-            known: Form = form
-            return known
+            matched: Form = form
+            return matched
     raise BadInput(f"{path}: a recording is a file that ends in .jsonl, .json or .csv.")

@@ -29,12 +29,12 @@ LEAST_SILENT_S, SILENT_READINGS = 0.5, 3.0
 
 def page_of(lines: Iterable[Recorded], *, name: str) -> tuple[MonitorStatistics, Page]:
     """Return what a recording says, and the page that shows it; ``name`` is the file's."""
-    tally, drawn = Tally(), Drawn()
+    tally, curves = Tally(), Drawn()
     for line in lines:
         tally.add(line)
-        drawn.add(line)
-    found = tally.told(None)
-    return found, build(found, drawn, name)
+        curves.add(line)
+    statistics = tally.told(None)
+    return statistics, build(statistics, curves, name)
 
 
 def build(found: MonitorStatistics, drawn: Drawn, name: str) -> Page:
@@ -75,16 +75,20 @@ def lead(found: MonitorStatistics) -> str:
 
 
 def _warnings(found: MonitorStatistics) -> list[Section]:
-    told = [
+    warnings = [
         f"{s.title}: lost before the end, {s.ended}. Its figures are of {s.n} samples until then."
         for s in found.sources
         if s.ended
     ]
-    told += [f"{s.title}: {said}." for s in found.sources for said in missing_values(s)]
-    told += [f"{s.title}: {s.missed} of {s.n + s.missed} samples missed." for s in found.sources if s.missed]
-    told += [f"{s.title}: {c.note}." for s in found.sources for c in s.counted if c.note]
-    told += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
-    return [Section(title=WORTH_KNOWING, elements=tuple(Text(text=t, tone="unsure") for t in told))] if told else []
+    warnings += [f"{s.title}: {message}." for s in found.sources for message in missing_values(s)]
+    warnings += [f"{s.title}: {s.missed} of {s.n + s.missed} samples missed." for s in found.sources if s.missed]
+    warnings += [f"{s.title}: {c.note}." for s in found.sources for c in s.counted if c.note]
+    warnings += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
+    return (
+        [Section(title=WORTH_KNOWING, elements=tuple(Text(text=t, tone="unsure") for t in warnings))]
+        if warnings
+        else []
+    )
 
 
 def missing_values(source: SourceStatistics) -> list[str]:
@@ -94,7 +98,7 @@ def missing_values(source: SourceStatistics) -> list[str]:
     for level in source.levels:
         if gpu and level.n < source.n:
             few.setdefault(level.n, []).append(meaning(level.quantity, gpu=gpu).title)
-    said = [f"{n} of {source.n} samples had {'; '.join(titles)}" for n, titles in few.items()]
+    remarks = [f"{n} of {source.n} samples had {'; '.join(titles)}" for n, titles in few.items()]
     read: list[Level | Counted] = [*source.counted, *(() if gpu else source.levels)]
     stopped = [
         f"{meaning(one.quantity, gpu=gpu).title}: last read {one.silent_s:.1f} s before the last sample"
@@ -102,7 +106,7 @@ def missing_values(source: SourceStatistics) -> list[str]:
         if _has_stopped(one, source)
     ]
     more = len(stopped) - MOST_STOPPED
-    return [*said, *stopped[:MOST_STOPPED], *([f"{more} more were no longer read"] if more > 0 else [])]
+    return [*remarks, *stopped[:MOST_STOPPED], *([f"{more} more were no longer read"] if more > 0 else [])]
 
 
 def _has_stopped(one: Level | Counted, source: SourceStatistics) -> bool:
@@ -124,8 +128,8 @@ def _in_short(found: MonitorStatistics) -> list[Section]:
         note="Means are weighted by time. Energy is the difference of the card's own counter.",
     )
     host = found.of("host")
-    told = None if host is None else _host_in_short(host)
-    elements: list[Element] = [*([table] if gpus else []), *([Text(text=told)] if told else [])]
+    host_text = None if host is None else _host_in_short(host)
+    elements: list[Element] = [*([table] if gpus else []), *([Text(text=host_text)] if host_text else [])]
     return [Section(title=IN_SHORT, elements=tuple(elements))] if elements else []
 
 
@@ -156,8 +160,8 @@ def _host_in_short(host: SourceStatistics) -> str | None:
         "memory_used_mib": "{most:.0f} MiB of memory used at most",
     }
     levels = [(level, text) for name, text in words.items() if (level := host.level(name)) is not None]
-    told = ", ".join(text.format(mean=_mean(level), most=level.maximum) for level, text in levels)
-    return f"Host: {told}." if told else None
+    summary = ", ".join(text.format(mean=_mean(level), most=level.maximum) for level, text in levels)
+    return f"Host: {summary}." if summary else None
 
 
 def _section(source: SourceStatistics, found: MonitorStatistics, drawn: Drawn) -> Section:
@@ -195,10 +199,10 @@ def _counted(source: SourceStatistics) -> list[Table]:
     gpu = source.source != "host"
     rows: list[tuple[Cell, ...]] = []
     for counted in source.counted:
-        known = meaning(counted.quantity, gpu=gpu)
-        scale, unit = (MEGA, "MB") if known.unit == "B" else (1.0, known.unit)
+        info = meaning(counted.quantity, gpu=gpu)
+        scale, unit = (MEGA, "MB") if info.unit == "B" else (1.0, info.unit)
         cells = [None if value is None else value / scale for value in (counted.difference, counted.per_s)]
-        rows.append((known.title, unit, *cells))
+        rows.append((info.title, unit, *cells))
     columns = (
         Column(title="what"),
         Column(title="unit"),

@@ -76,14 +76,14 @@ def events_of(lines: Iterable[Line], *, zero_ns: int = 0, first: int = 0) -> Ite
     for line in lines:
         if isinstance(line, Header):
             zero_ns = zero_ns or line.t_ns
-            found = _names(line)
+            events = _names(line)
         elif isinstance(line, GpuSample | GpuMeterSample | HostSample):
-            found = _counters(line, zero_ns, rates)
+            events = _counters(line, zero_ns, rates)
         elif isinstance(line, Mark):
-            found = iter([_mark(line, zero_ns, ends_us)])
+            events = iter([_mark(line, zero_ns, ends_us)])
         else:
             continue
-        yield from ({**event, "pid": event["pid"] + first} for event in found)
+        yield from ({**event, "pid": event["pid"] + first} for event in events)
 
 
 def _names(header: Header) -> Iterator[Event]:
@@ -111,12 +111,12 @@ class _Rates:
 def _counters(sample: Sample, zero_ns: int, rates: _Rates) -> Iterator[Event]:
     number = _HOST if isinstance(sample, HostSample) else _FIRST_GPU + sample.gpu
     for quantity, value in numbers(sample):
-        known = meaning(quantity, gpu=number != _HOST)
-        shown = rates.of(sample, quantity, value) if known.counts else value
+        info = meaning(quantity, gpu=number != _HOST)
+        shown = rates.of(sample, quantity, value) if info.counts else value
         if shown is None:
             continue
-        unit = f"{known.unit or '1'}/s" if known.counts else known.unit
-        name = f"{known.title} ({unit})" if unit else known.title
+        unit = f"{info.unit or '1'}/s" if info.counts else info.unit
+        name = f"{info.title} ({unit})" if unit else info.title
         at_us = (sample.t_ns - zero_ns) / 1e3
         yield {"ph": "C", "name": name, "pid": number, "tid": 0, "ts": at_us, "args": {"value": shown}}
 

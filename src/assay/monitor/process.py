@@ -68,15 +68,15 @@ class SocketPace(SystemClock):
     def wait(self, until_ns: int) -> Sequence[Order]:
         """Wait for a moment; return earlier with what was said."""
         ready, _, _ = select.select(self._watched, [], [], max(0, until_ns - self.now_ns()) / 1e9)
-        for what in ready:
-            if what is self._wire.socket:
+        for ready_source in ready:
+            if ready_source is self._wire.socket:
                 self._told += [ORDER.validate_json(message) for message in self._wire.receive()]
-            elif what is self._signals:
+            elif ready_source is self._signals:
                 self._signals.recv(4096)
-            if isinstance(what, int) or self._wire.closed:
+            if isinstance(ready_source, int) or self._wire.closed:
                 self._told.append(Stop(reason="the process that started it ended"))
-        told, self._told = self._told, []
-        return told
+        requests, self._told = self._told, []
+        return requests
 
 
 def record(options: RecordingOptions, wire: Wire, parent: int) -> None:
@@ -88,13 +88,13 @@ def record(options: RecordingOptions, wire: Wire, parent: int) -> None:
         source = GpuSource(sensors, pace)
         host = HostSource(root, pace) if options.host else None
         sink = FileSink(path, writer_for(path, None if host is None else host.shape()))
-        beside = _beside(options, source, host, TopSource(root, pace) if options.host else None, stack)
+        background = _beside(options, source, host, TopSource(root, pace) if options.host else None, stack)
         for sensor in sensors.values():
             sensor.read()  # the first call of each kind is slow
             sensor.meter()
         header = _header(options, pace)
         pulse = source.pulse if options.gpus else None
-        Recorder(header, sink, pace, look=source.read, beside=beside, pulse=pulse, answer=_to(wire)).run()
+        Recorder(header, sink, pace, look=source.read, beside=background, pulse=pulse, answer=_to(wire)).run()
         sink.close()
 
 
@@ -118,19 +118,19 @@ def _beside(
     options: RecordingOptions, gpus: GpuSource, host: HostSource | None, top: TopSource | None, stack: ExitStack
 ) -> list[Beside]:
     """Return the slow looks, each with a thread of its own that ends before the sensors are closed."""
-    wanted: list[tuple[Callable[[int], list[Line]], int, int]] = []
+    samplers: list[tuple[Callable[[int], list[Line]], int, int]] = []
     if options.gpus:
-        wanted.append((gpus.read_meters, options.ticks(options.energy_interval_s), 0))
+        samplers.append((gpus.read_meters, options.ticks(options.energy_interval_s), 0))
     if options.gpus and options.processes_interval_s is not None:
-        wanted.append((gpus.read_slowly, options.ticks(options.processes_interval_s), 0))
+        samplers.append((gpus.read_slowly, options.ticks(options.processes_interval_s), 0))
     if host is not None and options.host_every is not None:
-        wanted.append((host.read, options.host_every, 0))
+        samplers.append((host.read, options.host_every, 0))
     if top is not None and options.top_interval_s is not None:
         every = options.ticks(options.top_interval_s)
-        wanted.append((top.read, every, min(every, options.ticks(TOP_AFTER_S))))
+        samplers.append((top.read, every, min(every, options.ticks(TOP_AFTER_S))))
     return [
-        Beside(look, every, stack.enter_context(ThreadPoolExecutor(1)).submit, first=first)
-        for look, every, first in wanted
+        Beside(sample, every, stack.enter_context(ThreadPoolExecutor(1)).submit, first=first)
+        for sample, every, first in samplers
     ]
 
 
@@ -166,14 +166,14 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_S)
     with socket.socket(fileno=int(descriptor)) as sock:
-        wire = Wire(sock)
+        connection = Wire(sock)
         try:
             options = RecordingOptions.model_validate_json(text)
             if options.cpus:
                 _keep_to(options.cpus)
-            record(options, wire, int(parent))
+            record(options, connection, int(parent))
         except AssayError as error:
-            wire.send(Failed(reason=str(error), exit_code=error.exit_code))
+            connection.send(Failed(reason=str(error), exit_code=error.exit_code))
             return error.exit_code
     return 0
 

@@ -78,8 +78,8 @@ HOST = {
 def meaning(quantity: str, *, gpu: bool) -> Quantity:
     """Return what a quantity means; of ``core_percent[3]`` the part in brackets says which."""
     base, _, which = quantity.partition("[")
-    known = (GPU if gpu else HOST)[base]
-    return replace(known, title=f"{known.each} {which[:-1]}: {known.title}") if which else known
+    info = (GPU if gpu else HOST)[base]
+    return replace(info, title=f"{info.each} {which[:-1]}: {info.title}") if which else info
 
 
 def numbers(sample: Sample) -> Iterator[tuple[str, Number]]:

@@ -14,8 +14,8 @@ class Rapl:
     """Joules by domain since this was made: ``package-0``, ``package-0/dram``."""
 
     def __init__(self, root: Path) -> None:
-        found = {name: folder for folder in _folders(root) if (name := _name(folder)) is not None}
-        self._counters = {name: _Counter(folder) for name, folder in found.items()}
+        folders = {name: folder for folder in _folders(root) if (name := _name(folder)) is not None}
+        self._counters = {name: _Counter(folder) for name, folder in folders.items()}
 
     def read_j(self) -> dict[str, float]:
         """Return the joules so far; a domain that cannot be read is left out."""

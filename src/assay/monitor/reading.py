@@ -121,8 +121,8 @@ def _offset_of(file: BinaryIO, start_ns: int, until: int | None) -> int:
         file.seek(middle)
         file.readline()
         begin = file.tell()
-        found = _TIME.search(file.readline())
-        if found is not None and int(found[1]) < start_ns and begin < high:
+        match = _TIME.search(file.readline())
+        if match is not None and int(match[1]) < start_ns and begin < high:
             low = begin
         else:
             high = middle

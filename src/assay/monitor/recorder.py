@@ -135,14 +135,14 @@ class Recorder:
     def _take(self, tick: int) -> None:
         self._pulsed_ns = self._pace.now_ns()
         lines = [*self._look(tick), *self._collected()]
-        for beside in self._beside:
-            beside.begin(tick, self._pace.now_ns())
+        for sampler in self._beside:
+            sampler.begin(tick, self._pace.now_ns())
         self._remember(lines)
         self._sink.write(lines)
         self.ticks += 1
 
     def _collected(self) -> list[Line]:
-        return [line for beside in self._beside for line in beside.collect()]
+        return [line for sampler in self._beside for line in sampler.collect()]
 
     def _following(self, tick: int) -> int:
         """Return the next tick, the latest that is due already if some are; those before it are missed."""
@@ -173,7 +173,7 @@ class Recorder:
                     self._sink.write([Mark(t_ns=self._pace.now_ns(), name=name, start_ns=start_ns, end_ns=end_ns)])
                 case Flush():
                     self._flush()
-                    under_way = [since_ns for each in self._beside if (since_ns := each.since_ns) is not None]
+                    under_way = [since_ns for sampler in self._beside if (since_ns := sampler.since_ns) is not None]
                     self._answer(Flushed(until_ns=min([self._flushed_ns, *under_way])))
                 case Look():
                     self._answer(Latest(lines=tuple(self._latest.values())))

@@ -167,8 +167,8 @@ class Recording:
             self._wire.socket.settimeout(ANSWER_WITHIN_S)
             return self._wire.receive()
         except TimeoutError:
-            said = f"The recorder has not answered for {ANSWER_WITHIN_S:.0f} s; a driver may be stuck."
-            raise MachineCannot(said) from None
+            message = f"The recorder has not answered for {ANSWER_WITHIN_S:.0f} s; a driver may be stuck."
+            raise MachineCannot(message) from None
         except OSError:
             raise self._death() from None
 
@@ -191,8 +191,8 @@ class Recording:
         code = self._process.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         why = f"; it said: {self._last_words[-1]}" if self._last_words else ""
-        told = f"The recorder ended before its time ({how}{why}); {self.path} keeps what it had written until then."
-        return self._told_of(RecorderDied(told))
+        message = f"The recorder ended before its time ({how}{why}); {self.path} keeps what it had written until then."
+        return self._told_of(RecorderDied(message))
 
     def _let_go(self) -> None:
         """Have the process gone, by force if it does not go by itself."""

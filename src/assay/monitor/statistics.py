@@ -145,13 +145,13 @@ def _gap_ns(header: Header, stride: int) -> float:
 def _energy_of_all(gpus: list[SourceStatistics]) -> float | None:
     """Return what all GPUs spent; null where one does not say, was lost, or its counter was read for another time."""
     counted = [gpu.counter("energy_j") for gpu in gpus]
-    known = [one for one in counted if one is not None and one.difference is not None]
-    if not known or len(known) < len(gpus) or any(gpu.ended for gpu in gpus):
+    counters = [one for one in counted if one is not None and one.difference is not None]
+    if not counters or len(counters) < len(gpus) or any(gpu.ended for gpu in gpus):
         return None
-    longest_s, shortest_s = max(one.over_s for one in known), min(one.over_s for one in known)
+    longest_s, shortest_s = max(one.over_s for one in counters), min(one.over_s for one in counters)
     if longest_s - shortest_s > SAME_TIME * longest_s + READ_EVERY_S:
         return None
-    return sum(one.difference for one in known if one.difference is not None)
+    return sum(one.difference for one in counters if one.difference is not None)
 
 
 def _span(mark: Mark, zero_ns: int) -> Span:

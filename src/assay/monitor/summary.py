@@ -108,4 +108,4 @@ class MonitorStatistics(Value):
 
     def of(self, source: str) -> SourceStatistics | None:
         """Return what the samples of one source say; null where there were none."""
-        return next((each for each in self.sources if each.source == source), None)
+        return next((candidate for candidate in self.sources if candidate.source == source), None)

@@ -81,13 +81,13 @@ class CountedTally:
         (start_ns, low), (end_ns, high) = self.first or (0, 0.0), self.last or (0, 0.0)
         over_s = (end_ns - start_ns) / 1e9
         few = fewest > 0 and self.ticks < fewest and over_s < fewest * TICK_S
-        known = self.back is None and over_s > 0 and not few
+        is_known = self.back is None and over_s > 0 and not few
         return Counted(
             quantity=quantity,
             unit=unit,
             n=self.n,
-            difference=high - low if known else None,
-            per_s=(high - low) / over_s if known else None,
+            difference=high - low if is_known else None,
+            per_s=(high - low) / over_s if is_known else None,
             over_s=over_s,
             note=self._note(unit, few=few, over_s=over_s, fewest=fewest),
             silent_s=_silent_s(self.last, until_ns),

@@ -41,8 +41,8 @@ class TopSource:
         return [TopProcesses(t_ns=t_ns, processes=processes)]
 
     def _allowed(self, pid: int) -> tuple[int, ...] | None:
-        found = _ALLOWED.search(text_of(self._root / f"proc/{pid}/status") or "")
-        return parse_cpu_list(found[1]) if found else None
+        match = _ALLOWED.search(text_of(self._root / f"proc/{pid}/status") or "")
+        return parse_cpu_list(match[1]) if match else None
 
 
 def busiest(before: Snapshot, after: Snapshot) -> list[tuple[int, str, float]]:

@@ -34,12 +34,12 @@ _NO_SVG_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 def draw(figure: Figure, *, dark: bool, titled: bool = True, noted: bool = False, origin: Origin = "real") -> Drawing:
     """Draw a figure; ``titled`` and ``noted`` put title and note on the sheet, where no caption stands beside it."""
-    look = theme(dark=dark)
-    with settings(look):
-        drawing, remarks = _draw(figure, look)
+    drawing_theme = theme(dark=dark)
+    with settings(drawing_theme):
+        drawing, remarks = _draw(figure, drawing_theme)
         if titled:
-            add_title(drawing, figure.title, look)
-        add_remarks(drawing, [figure.note, *remarks] if noted and figure.note else remarks, origin, look)
+            add_title(drawing, figure.title, drawing_theme)
+        add_remarks(drawing, [figure.note, *remarks] if noted and figure.note else remarks, origin, drawing_theme)
         return drawing
 
 
@@ -70,10 +70,10 @@ def svg_and_remarks(figure: Figure, *, dark: bool, prefix: str) -> tuple[str, li
 
     ``prefix`` keeps its ids apart from those of other drawings in the same document.
     """
-    look = theme(dark=dark)
-    with settings(look):
-        drawing, remarks = _draw(figure, look)
-    return _svg(drawing, look, prefix), remarks
+    drawing_theme = theme(dark=dark)
+    with settings(drawing_theme):
+        drawing, remarks = _draw(figure, drawing_theme)
+    return _svg(drawing, drawing_theme, prefix), remarks
 
 
 def _svg(drawing: Drawing, look: Theme, prefix: str) -> str:

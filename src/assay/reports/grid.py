@@ -57,8 +57,8 @@ def fitted(grid: Grid, width: int) -> list[Grid]:
     widths = whole.widths()
     groups: list[list[int]] = [[0]]
     for index in range(1, len(widths)):
-        taken = sum(widths[i] + _GAP for i in groups[-1])
-        if taken + widths[index] > width and len(groups[-1]) > 1:
+        used_width = sum(widths[i] + _GAP for i in groups[-1])
+        if used_width + widths[index] > width and len(groups[-1]) > 1:
             groups.append([0])
         groups[-1].append(index)
     return [whole.part(columns) for columns in groups]
@@ -77,13 +77,15 @@ def _wrapped(grid: Grid, width: int) -> Grid:
     marks = grid.marks or ("",) * len(grid.rows)
     rows = tuple(
         tuple(
-            _hanging(mark if place == 0 else "", cell, limit) if kind == "text" else cell
-            for place, (cell, kind) in enumerate(zip(row, grid.kinds, strict=True))
+            _hanging(mark if index == 0 else "", cell, limit) if kind == "text" else cell
+            for index, (cell, kind) in enumerate(zip(row, grid.kinds, strict=True))
         )
         for row, mark in zip(grid.rows, marks, strict=True)
     )
     unheaded = replace(grid, heads=("",) * len(grid.heads), rows=rows, marks=())
-    room = [max(taken, _head_width(head)) for taken, head in zip(unheaded.widths(), grid.heads, strict=True)]
+    room = [
+        max(column_width, _head_width(head)) for column_width, head in zip(unheaded.widths(), grid.heads, strict=True)
+    ]
     indent = " " * max((len(mark) for mark in marks), default=0)
     heads = [wrapped(head, size) for head, size in zip(grid.heads, room, strict=True)]
     heads[0] = indent + wrapped(grid.heads[0], max(1, room[0] - len(indent))).replace("\n", f"\n{indent}")

@@ -103,9 +103,9 @@ def _captioned(kind: str, title: str, content: str, note: str | None) -> str:
 
 def _table(table: Table) -> str:
     heads = "".join(f"<th{_class(c)} scope=col>{escape(one_line(c.title))}</th>" for c in table.columns)
-    written = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    formatted = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     rows = [
-        _row(table, row, [column[index] for column in written], tone)
+        _row(table, row, [column[index] for column in formatted], tone)
         for index, (row, tone) in enumerate(zip(table.rows, row_tones(table), strict=True))
     ]
     body = "\n".join(rows)
@@ -150,9 +150,9 @@ def _figure(figure: Figure, index: int) -> str:
     light, remarks = svg_and_remarks(figure, dark=False, prefix=f"f{index}l-")
     dark, _ = svg_and_remarks(figure, dark=True, prefix=f"f{index}d-")
     drawings = f"{_drawing(light, 'light')}{_drawing(dark, 'dark')}"
-    drawn = f'<div class="drawing" role="img" aria-label="{escape(describe(figure))}">{drawings}</div>'
+    drawing = f'<div class="drawing" role="img" aria-label="{escape(describe(figure))}">{drawings}</div>'
     note = " ".join([*([figure.note] if figure.note else []), *remarks])
-    return _captioned("drawn", figure.title, _scroller(drawn, figure.title), note)
+    return _captioned("drawn", figure.title, _scroller(drawing, figure.title), note)
 
 
 def _drawing(svg: str, kind: str) -> str:

@@ -50,8 +50,8 @@ def _element(element: Element, figure_paths: Mapping[str, str]) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    written = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
-    rows = [[column[index] for column in written] for index in range(len(table.rows))]
+    formatted = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    rows = [[column[index] for column in formatted] for index in range(len(table.rows))]
     for row, tone in zip(rows, row_tones(table), strict=True):
         row[0] = f"{MARKS[tone]} {row[0]}" if MARKS[tone] else row[0]
     heads = [column.title for column in table.columns]

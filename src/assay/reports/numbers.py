@@ -39,12 +39,12 @@ def write_column(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def write_matrix(numbers: Sequence[float]) -> tuple[str, ...]:
     """Write the numbers of a matrix all alike: the largest has four digits, the others as many decimals."""
-    known = [number for number in numbers if math.isfinite(number) and number != 0]
-    largest = max((abs(number) for number in known), default=0.0)
+    nonzero = [number for number in numbers if math.isfinite(number) and number != 0]
+    largest = max((abs(number) for number in nonzero), default=0.0)
     if largest and not _is_plain(largest):
         return tuple(_write_float(number) for number in numbers)
     decimals = max(0, 3 - _exponent(largest))
-    while decimals and all(f"{number:.{decimals}f}".endswith("0") for number in known):
+    while decimals and all(f"{number:.{decimals}f}".endswith("0") for number in nonzero):
         decimals -= 1
     return tuple(
         _write_fixed(number, decimals) if math.isfinite(number) else _write_float(number) for number in numbers

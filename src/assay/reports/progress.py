@@ -128,10 +128,10 @@ def describe(trial: Trial) -> str:
     devices = " and ".join(dict.fromkeys(device for role in timed for device in role.devices))
     loads = dict.fromkeys(s.label for role in trial.roles if role.duty == "load" for s in role.subjects)
     how = {"alone": "", "together": " together", "turns": " in turns"}[trial.schedule] if len(timed) > 1 else ""
-    beside = f" beside {', '.join(loads)}" if loads else ""
+    loads_text = f" beside {', '.join(loads)}" if loads else ""
     quiet = ", once it is quiet (waits up to 2 min)" if trial.strangers == "wait" else ""
     phase = trial.settings.get("phase")
-    return f"{f'{phase}: ' if isinstance(phase, str) else ''}{subjects} on {devices}{how}{beside}{quiet}"
+    return f"{f'{phase}: ' if isinstance(phase, str) else ''}{subjects} on {devices}{how}{loads_text}{quiet}"
 
 
 def outcome(record: Record) -> str:
@@ -147,13 +147,13 @@ def outcome(record: Record) -> str:
     times = [f"{format_time(s.estimate.value)}{_half_width(s.estimate.relative_half_width)}" for s in timed]
     if len({s.role for s in timed}) == 1:
         return ", ".join(times)
-    return ", ".join(f"{s.role} {taken}" for s, taken in zip(timed, times, strict=True))
+    return ", ".join(f"{s.role} {time_text}" for s, time_text in zip(timed, times, strict=True))
 
 
 def _briefly(times_us: list[float], left_out: list[str]) -> str:
     """Write how many were timed, and what was left out, where there are too many to name each."""
-    told = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
-    return "; ".join([*told, *_without(left_out)])
+    parts = [f"{len(times_us)} timed, {format_time(min(times_us))} to {format_time(max(times_us))}"] if times_us else []
+    return "; ".join([*parts, *_without(left_out)])
 
 
 def _without(left_out: list[str]) -> list[str]:

@@ -103,19 +103,19 @@ def shades(values: Floats, centre: float, *, ratios: bool) -> Shades:
 
     A single huge ratio does not take the colour from the others, nor does a tiny one get all of it.
     """
-    known = finite(list(values.ravel()))
-    if ratios and centre > 0 and (not len(known) or known.min() > 0):
-        largest = float(np.exp(np.abs(np.log(known / centre)).max())) if len(known) else 1.0
+    finite_values = finite(list(values.ravel()))
+    if ratios and centre > 0 and (not len(finite_values) or finite_values.min() > 0):
+        largest = float(np.exp(np.abs(np.log(finite_values / centre)).max())) if len(finite_values) else 1.0
         full = min(max(largest, _LEAST_FULL_COLOUR), FULL_COLOUR)
         return Shades(centre / full, centre, centre * full, log=True)
-    reach = (float(np.abs(known - centre).max()) if len(known) else 0.0) or abs(centre) * 0.1 or 1.0
+    reach = (float(np.abs(finite_values - centre).max()) if len(finite_values) else 0.0) or abs(centre) * 0.1 or 1.0
     return Shades(centre - reach, centre, centre + reach, log=False)
 
 
 def density(values: Floats, axis: Axis, bins: int) -> NDArray[np.intp]:
     """Count values in equal bins along an axis; values beyond it count in the outermost bins."""
-    places = np.clip(axis.position(values), 0.0, 1.0)
-    counts: NDArray[np.intp] = np.histogram(places, bins=bins, range=(0.0, 1.0))[0]
+    positions = np.clip(axis.position(values), 0.0, 1.0)
+    counts: NDArray[np.intp] = np.histogram(positions, bins=bins, range=(0.0, 1.0))[0]
     return counts
 
 
@@ -123,13 +123,13 @@ def decimate(x: Floats, y: Floats, most: int) -> NDArray[np.intp]:
     """Return which points of a long line to draw: the ends, lows and highs of equal stretches."""
     if len(x) <= most:
         return np.arange(len(x))
-    kept: set[int] = {0, len(x) - 1}
+    indices: set[int] = {0, len(x) - 1}
     for part in np.array_split(np.arange(len(x)), max(1, most // 3)):
-        known = part[np.isfinite(y[part])]
-        kept.add(int(part[0]))
-        if len(known):
-            kept |= {int(known[np.argmin(y[known])]), int(known[np.argmax(y[known])])}
-    return np.array(sorted(kept), dtype=np.intp)
+        finite_part = part[np.isfinite(y[part])]
+        indices.add(int(part[0]))
+        if len(finite_part):
+            indices |= {int(finite_part[np.argmin(y[finite_part])]), int(finite_part[np.argmax(y[finite_part])])}
+    return np.array(sorted(indices), dtype=np.intp)
 
 
 def _spread_over_decades(samples: Sequence[Floats], ends: Floats, everything: Floats) -> bool:

@@ -97,10 +97,10 @@ def _print_element(element: Element, console: Console) -> None:
 
 
 def _grid(table: Table) -> Grid:
-    written = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
+    formatted = [write_column([row[i] for row in table.rows]) for i in range(len(table.columns))]
     tones = row_tones(table)
     rows = tuple(
-        tuple(Words(visible(column[index]), style=STYLES[tone]) for column in written)
+        tuple(Words(visible(column[index]), style=STYLES[tone]) for column in formatted)
         for index, tone in enumerate(tones)
     )
     kinds: list[Kind] = ["number" if column.numeric else "text" for column in table.columns]

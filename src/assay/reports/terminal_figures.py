@@ -58,10 +58,10 @@ def sparkline(values: Sequence[float | None], width: int, axis: Axis | None = No
     """
     array = _array(values)
     means = [_mean(part) for part in np.array_split(array, min(width, len(array)))] if len(array) else []
-    known = finite(means)
-    if not len(known):
+    finite_means = finite(means)
+    if not len(finite_means):
         return " " * len(means)
-    low, high = (float(known.min()), float(known.max())) if axis is None else (axis.low, axis.high)
+    low, high = (float(finite_means.min()), float(finite_means.max())) if axis is None else (axis.low, axis.high)
     scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(" " if mean is None else _BLOCKS[round((mean - low) * scale)] for mean in means)
 
@@ -78,11 +78,11 @@ def histogram(samples: Floats, axis: Axis, width: int) -> str:
 def resampled(line: Line, axis: Axis, width: int) -> list[float | None]:
     """Return a line's mean in each of so many equal stretches of an axis; between its points it is straight."""
     x, y = _array(line.x), _array(line.y)
-    known = np.isfinite(x) & np.isfinite(y)
-    if not known.any():
+    finite_mask = np.isfinite(x) & np.isfinite(y)
+    if not finite_mask.any():
         return [None] * width
-    order = np.argsort(x[known], kind="stable")
-    x, y = x[known][order], y[known][order]
+    order = np.argsort(x[finite_mask], kind="stable")
+    x, y = x[finite_mask][order], y[finite_mask][order]
     edges = np.linspace(axis.low, axis.high, width + 1)
     between = np.interp((edges[:-1] + edges[1:]) / 2, x, y, left=np.nan, right=np.nan)
     inside = [y[(x >= start) & (x < end)] for start, end in itertools.pairwise(edges)]
@@ -95,8 +95,8 @@ def _array(values: Sequence[float | None]) -> Floats:
 
 
 def _mean(part: Floats) -> float | None:
-    known = part[np.isfinite(part)]
-    return float(known.mean()) if len(known) else None
+    finite_part = part[np.isfinite(part)]
+    return float(finite_part.mean()) if len(finite_part) else None
 
 
 def _labels(texts: Iterable[str], console: Console) -> list[str]:
@@ -105,8 +105,8 @@ def _labels(texts: Iterable[str], console: Console) -> list[str]:
 
 def _room(console: Console, *beside: Sequence[str]) -> int:
     """Return the letters left for a drawing beside columns of labels and numbers."""
-    taken = sum(max(width_of(text) for text in column) + 2 for column in beside)
-    return max(10, min(60, console.width - taken))
+    used_width = sum(max(width_of(text) for text in column) + 2 for column in beside)
+    return max(10, min(60, console.width - used_width))
 
 
 def _scale(axis: Axis, width: int) -> Words:
@@ -131,10 +131,10 @@ def _print_strips(figure: Strips, console: Console) -> None:
 
 
 def _span(values: Sequence[float | None]) -> str:
-    known = finite(values)
-    if not len(known):
+    finite_values = finite(values)
+    if not len(finite_values):
         return "not measured"
-    low, high = write_column([float(known.min()), float(known.max())])
+    low, high = write_column([float(finite_values.min()), float(finite_values.max())])
     return f"{low} – {high}"
 
 
@@ -161,8 +161,8 @@ def _print_lines(figure: Lines, console: Console) -> None:
 def _print_heat_map(figure: HeatMap, console: Console) -> None:
     cells = np.stack([_array(row) for row in figure.cells])
     unsure = np.zeros(cells.shape, dtype=bool) if figure.unsure is None else np.array(figure.unsure, dtype=bool)
-    written = write_matrix([float(cell) for cell in cells.ravel()])
-    marked = [f"{text}{'?' if doubt else ''}" for text, doubt in zip(written, unsure.ravel(), strict=True)]
+    formatted = write_matrix([float(cell) for cell in cells.ravel()])
+    marked = [f"{text}{'?' if doubt else ''}" for text, doubt in zip(formatted, unsure.ravel(), strict=True)]
     texts = np.array(marked).reshape(cells.shape)
     styles = _heat_styles(np.where(unsure, np.nan, cells), figure)
     rows = tuple(
@@ -184,8 +184,8 @@ def _print_large_heat_map(figure: HeatMap, cells: Floats, console: Console) -> N
     """Print each row as a line of blocks, all rows on one scale."""
     labels = _labels(figure.rows, console)
     width = min(len(figure.columns), _room(console, labels))
-    known = finite(list(cells.ravel()))
-    axis = Axis(float(known.min()), float(known.max())) if len(known) else Axis(0.0, 1.0)
+    finite_values = finite(list(cells.ravel()))
+    axis = Axis(float(finite_values.min()), float(finite_values.max())) if len(finite_values) else Axis(0.0, 1.0)
     rows = [
         (Words(label), Words(sparkline(row, width, axis))) for label, row in zip(labels, cells.tolist(), strict=True)
     ]
@@ -197,11 +197,11 @@ def _print_large_heat_map(figure: HeatMap, cells: Floats, console: Console) -> N
 
 def _heat_styles(cells: Floats, figure: HeatMap) -> list[list[str]]:
     """Return a style for each cell: stronger further from the centre, or from the lowest without one."""
-    known = finite(list(cells.ravel()))
+    finite_values = finite(list(cells.ravel()))
     if figure.centre is not None:
         scale = shades(cells, figure.centre, ratios="×" in figure.unit)
         return [[_heat_style(scale.strength(float(cell))) for cell in row] for row in cells]
-    low, reach = (float(known.min()), float(np.ptp(known)) or 1.0) if len(known) else (0.0, 1.0)
+    low, reach = (float(finite_values.min()), float(np.ptp(finite_values)) or 1.0) if len(finite_values) else (0.0, 1.0)
     return [[_heat_style((cell - low) / reach) for cell in row] for row in cells]
 
 
@@ -226,10 +226,10 @@ def _print_timeline(figure: Timeline, console: Console) -> None:
     labels = _labels([*(line.label for line in figure.lines), *lanes], console)
     spans = [_span(line.y) for line in figure.lines]
     width = _room(console, labels, [*spans, ""])
-    drawn = [Words(sparkline(resampled(line, axis, width), width), style="cyan") for line in figure.lines]
-    drawn += [_lane(bars, axis, width) for bars in lanes.values()]
+    drawings = [Words(sparkline(resampled(line, axis, width), width), style="cyan") for line in figure.lines]
+    drawings += [_lane(bars, axis, width) for bars in lanes.values()]
     spans += [""] * len(lanes)
-    rows = [(Words(label), line, Words(span)) for label, line, span in zip(labels, drawn, spans, strict=True)]
+    rows = [(Words(label), line, Words(span)) for label, line, span in zip(labels, drawings, spans, strict=True)]
     rows.append((Words(""), _scale(axis, width), Words("")))
     print_grid(Grid(("", "time (s)", one_line(figure.lines_axis)), ("text", *_DRAWN[:2]), tuple(rows)), console)
     _print_tones(figure.bars, console)
@@ -242,8 +242,8 @@ def _lane(bars: Sequence[Bar], axis: Axis, width: int) -> Words:
     for bar in sorted(bars, key=lambda bar: serious.index(bar.tone)):
         start, end = (axis.position(np.array([bar.start_s, bar.end_s])) * width).tolist()
         first = min(int(start), width - 1)
-        for place in range(first, max(first + 1, min(width, round(end)))):
-            tones[place] = bar.tone
+        for position in range(first, max(first + 1, min(width, round(end)))):
+            tones[position] = bar.tone
     line = Words()
     for tone in tones:
         line.append(*((" ", "") if tone is None else _BARS[tone]))
@@ -252,8 +252,8 @@ def _lane(bars: Sequence[Bar], axis: Axis, width: int) -> Words:
 
 def _print_tones(bars: Sequence[Bar], console: Console) -> None:
     used = [tone for tone in _BARS if tone != "plain" and any(bar.tone == tone for bar in bars)]
-    told = [f"{_BARS[tone][0]} {tone}: {_names(bars, tone)}" for tone in used]
-    for line in told:
+    tone_lines = [f"{_BARS[tone][0]} {tone}: {_names(bars, tone)}" for tone in used]
+    for line in tone_lines:
         console.print(Words(f"  {visible(line)}", style="dim"))
 
 

@@ -36,8 +36,8 @@ def print_scatter(figure: Scatter, console: Console) -> None:
     top, bottom = write_column([y.high, y.low])
     wide = max(len(top), len(bottom))
     console.print(Words(f"  {one_line(figure.y_axis)}", style="dim"))
-    for place, line in enumerate(field):
-        number = top if place == 0 else bottom if place == len(field) - 1 else ""
+    for row_index, line in enumerate(field):
+        number = top if row_index == 0 else bottom if row_index == len(field) - 1 else ""
         console.print(Words.assemble((f"{number:>{wide}} │", "dim"), (line, "cyan")), soft_wrap=True)
     left, right = write_column([x.low, x.high])
     axis = f"{left}{' ' * max(1, columns - len(left) - len(right))}{right}"
@@ -48,8 +48,8 @@ def print_scatter(figure: Scatter, console: Console) -> None:
 
 
 def _axis(values: Sequence[float], *, log: bool) -> Axis:
-    known = finite(list(values))
-    low, high = float(known.min()), float(known.max())
+    finite_values = finite(list(values))
+    low, high = float(finite_values.min()), float(finite_values.max())
     log = log and low > 0
     if high > low:
         return Axis(low, high, log=log)
@@ -67,7 +67,7 @@ def _field(figure: Scatter, x: Axis, y: Axis, columns: int) -> list[str]:
 
 
 def _letters(figure: Scatter) -> list[str]:
-    return [_LETTERS[place] if place < len(_LETTERS) else "·" for place in range(len(figure.dots))]
+    return [_LETTERS[index] if index < len(_LETTERS) else "·" for index in range(len(figure.dots))]
 
 
 def _print_letters(figure: Scatter, console: Console) -> None:

@@ -157,7 +157,7 @@ def _interval_of(found: Measurement | Comparison) -> tuple[str, str]:
     if found.scope == "process":
         return "interval", "of this one process and this window: a fresh start may differ by more (--processes 5)"
     name = found.decisive if isinstance(found, Measurement) else found.first
-    values = [each.times[name].value for each in found.by_process if name in each.times]
+    values = [process.times[name].value for process in found.by_process if name in process.times]
     low, high = format_time(min(values)), format_time(max(values))
     of = "" if isinstance(found, Measurement) else f" of {found.first}"
     return "interval", f"over {found.processes} fresh processes, whose medians{of} are {low} to {high}"

@@ -35,7 +35,7 @@ def visible(text: str) -> str:
 def with_code(text: str) -> list[tuple[str, bool]]:
     """Part a text into what is words and what stands in backticks, which is code and shown without them."""
     parts = _CODE.split(text)
-    return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
+    return [(part, index % 2 == 1) for index, part in enumerate(parts) if part]
 
 
 def one_line(text: str) -> str:
@@ -103,13 +103,13 @@ def describe(figure: Figure) -> str:
 
 def _describe_strips(figure: Strips) -> str:
     unit = one_line(figure.unit)
-    told = [
+    items = [
         f"{one_line(s.label)} {write_interval(s.value, s.low, s.high)} {unit}".strip()
         if s.value is not None
         else f"{one_line(s.label)}, {len(s.samples)} samples"
         for s in figure.strips
     ]
-    return _sentence("Strip plot", figure.title, told)
+    return _sentence("Strip plot", figure.title, items)
 
 
 def _describe_line(line: Line) -> str:

@@ -86,19 +86,19 @@ def interval_at(
     With probability ``confidence`` none of the intervals at the planned looks misses. That of a median is widened where
     the samples wander: it then has all medians that parts of the window had.
     """
-    seen = samples[: look.n]
-    fixed = order_interval(seen, confidence) if estimand == "median" else mean_interval(seen, confidence)
+    prefix = samples[: look.n]
+    fixed = order_interval(prefix, confidence) if estimand == "median" else mean_interval(prefix, confidence)
     if fixed is None:
         return None
-    middle = median(seen) if estimand == "median" else float(seen.mean())
+    middle = median(prefix) if estimand == "median" else float(prefix.mean())
     spent = (1 - confidence) * (1 - KEPT_BACK) * look.share
     stretch = quantile(1 - spent, degrees(look.n)) / quantile(confidence, degrees(look.n))
     below, above = stretch * (middle - fixed[0]), stretch * (fixed[1] - middle)
     if look.n < SMALL:
-        below = above = max(below, above, stretch * _half_width_of_unrelated(seen, confidence, estimand))
+        below = above = max(below, above, stretch * _half_width_of_unrelated(prefix, confidence, estimand))
     low, high = middle - below, middle + above
-    if estimand == "median" and wanders(seen):
-        lowest, highest = range_of_medians(seen)
+    if estimand == "median" and wanders(prefix):
+        lowest, highest = range_of_medians(prefix)
         return min(low, lowest), max(high, highest)
     return low, high
 
@@ -122,6 +122,6 @@ def decide(samples: Samples, look: Look, precision: float, confidence: float = C
     if interval is None:
         return "more"
     low, high = interval
-    seen = samples[: look.n]
-    precise = (high - low) / 2 <= precision * abs(median(seen))
-    return "enough" if precise and not (look.early and may_still_move(seen)) else "more"
+    prefix = samples[: look.n]
+    precise = (high - low) / 2 <= precision * abs(median(prefix))
+    return "enough" if precise and not (look.early and may_still_move(prefix)) else "more"

@@ -106,9 +106,9 @@ class Race:
         Raises:
             ValueError: A time is given for one that is not among the contenders.
         """
-        strangers = round_times.keys() - set(self.contenders)
-        if strangers:
-            raise ValueError(f"not among the contenders: {sorted(strangers)}")
+        unexpected = round_times.keys() - set(self.contenders)
+        if unexpected:
+            raise ValueError(f"not among the contenders: {sorted(unexpected)}")
         row = np.full(self.n_candidates, math.nan)
         for candidate, time_us in round_times.items():
             row[candidate] = math.log(time_us) if 0 < time_us < math.inf else math.nan
@@ -141,14 +141,14 @@ class Race:
         gap, error, freedom = (values[order] for values in field.behind(winner))
         compared = np.where(np.isin(order, self.contenders), len(self.contenders), len(order)) - 1
         reach = np.where(order == winner, 0.0, error * _errors_away(_allowed(self, compared), freedom))
-        places = [
+        ranks = [
             Place(int(c), math.expm1(g), math.expm1(g - r), math.expm1(g + r), int(rounds[c]))
             for c, g, r in zip(order, gap, reach, strict=True)
         ]
         near = order[gap <= RELEVANT * error]
         regret = _drawn_regret(field.centre[near], field.variance[near], field.freedom[near])
         probability = float(np.mean(regret <= STRICTER * math.log1p(self.tolerance)))
-        ranking = (places[0], *sorted(places[1:], key=lambda place: place.behind or 0.0), *unplaced)
+        ranking = (ranks[0], *sorted(ranks[1:], key=lambda rank: rank.behind or 0.0), *unplaced)
         return Standing(
             winner, probability * _not_lost(self, field, len(order)), float(np.expm1(regret).mean()), ranking
         )
@@ -199,7 +199,7 @@ def _allowed(race: Race, compared: int | NDArray[np.int_]) -> Samples:
 def _errors_away(allowed: Samples, freedom: Samples) -> Samples:
     """Return how many standard errors away a bound lies that may fail so often: Student's t."""
     allowed, freedom = np.broadcast_arrays(allowed, freedom)
-    return np.array([-student_quantile(*each) for each in zip(allowed.tolist(), freedom.tolist(), strict=True)])
+    return np.array([-student_quantile(*pair) for pair in zip(allowed.tolist(), freedom.tolist(), strict=True)])
 
 
 def _without_the_slower(race: Race) -> Race:

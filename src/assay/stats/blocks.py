@@ -91,6 +91,6 @@ def together(by_unit: Sequence[Sequence[float | None]]) -> list[float]:
     if not rows.size:
         return []
     centres = np.nanmean(rows, axis=1, keepdims=True)
-    seen = np.isfinite(rows).any(axis=0)
-    strays = np.nanmean((rows - centres)[:, seen], axis=0)
+    measured = np.isfinite(rows).any(axis=0)
+    strays = np.nanmean((rows - centres)[:, measured], axis=0)
     return [float(centres.mean() + stray) for stray in strays]

@@ -78,9 +78,9 @@ class _Stretch:
 
 def together(series: Sequence[NDArray[np.generic]], fill: float) -> NDArray[np.float64]:
     """Return series of different lengths as rows, the shorter ones filled up."""
-    rows = np.full((len(series), max((len(each) for each in series), default=0)), fill)
-    for row, each in zip(rows, series, strict=True):
-        row[: len(each)] = each
+    rows = np.full((len(series), max((len(values) for values in series), default=0)), fill)
+    for row, values in zip(rows, series, strict=True):
+        row[: len(values)] = values
     return rows
 
 
@@ -106,11 +106,11 @@ def steps(
         kinds: Which series are of one kind; null: all of them.
         false_share: Of the steps that stand, how many may be false.
     """
-    names = [np.zeros(len(each), dtype=np.int64) for each in logs] if hosts is None else hosts
+    names = [np.zeros(len(runs), dtype=np.int64) for runs in logs] if hosts is None else hosts
     of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else np.asarray(kinds, dtype=np.int64)
-    found: list[list[Step]] = [[] for _ in logs]
+    shifts: list[list[Step]] = [[] for _ in logs]
     quiet: list[float] = []
-    left = [_Stretch(place, 0) for place, each in enumerate(logs) if len(each) >= SHORTEST]
+    left = [_Stretch(index, 0) for index, runs in enumerate(logs) if len(runs) >= SHORTEST]
     while left:
         following: list[_Stretch] = []
         counts = np.array([names[one.series][one.start :].max() for one in left])
@@ -128,36 +128,45 @@ def steps(
                 if step is None:
                     quiet.append(chance(_most(looked, row), len(values)))
                     continue
-                found[one.series].append(_moved(step, one.start))
+                shifts[one.series].append(_moved(step, one.start))
                 if len(values) - step.first >= SHORTEST:
                     following.append(_Stretch(one.series, one.start + step.first))
         left = following
-    return _standing(found, quiet, false_share)
+    return _standing(shifts, quiet, false_share)
 
 
 def _most(looked: Looked, row: int) -> float:
-    return max(float(found.log_odds[row].max()) for found in looked.evidence.values())
+    return max(float(evidence.log_odds[row].max()) for evidence in looked.evidence.values())
 
 
 def _first_step(looked: Looked, row: int, values: Samples) -> Step | None:
     """Return the first step that is told in a stretch, as what came after it shows it; null where none is."""
-    alarms = {way: np.flatnonzero(found.log_odds[row] > ALARM) for way, found in looked.evidence.items()}
-    told, way = min(((int(at[0]), way) for way, at in alarms.items() if len(at)), default=(-1, UP))
-    if told < 0:
+    alarms = {
+        direction: np.flatnonzero(shift_evidence.log_odds[row] > ALARM)
+        for direction, shift_evidence in looked.evidence.items()
+    }
+    detected_at, direction = min(
+        ((int(at[0]), direction) for direction, at in alarms.items() if len(at)), default=(-1, UP)
+    )
+    if detected_at < 0:
         return None
-    found = looked.evidence[way]
-    best = told + int(np.argmax(found.log_odds[row, told : told + REACH]))
-    first, size, error = int(found.first[row, best]), float(found.size[row, best]), float(found.error[row, best])
-    firsts, likely = looked.beginnings(row, way, best)
+    shift_evidence = looked.evidence[direction]
+    best = detected_at + int(np.argmax(shift_evidence.log_odds[row, detected_at : detected_at + REACH]))
+    first, size, error = (
+        int(shift_evidence.first[row, best]),
+        float(shift_evidence.size[row, best]),
+        float(shift_evidence.error[row, best]),
+    )
+    firsts, likely = looked.beginnings(row, direction, best)
     low, high = _within(firsts, likely)
     end = values[first:][-LAST:]
-    evidence = float(found.log_odds[row, best])
+    evidence = float(shift_evidence.log_odds[row, best])
     return Step(
-        way=way,
+        way=direction,
         first=first,
         first_low=min(low, first),
         first_high=max(high, first),
-        told=told,
+        told=detected_at,
         size=size,
         low=size - 1.96 * error,
         high=size + 1.96 * error,

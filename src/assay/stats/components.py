@@ -67,24 +67,24 @@ def components(
     some clusters' parts, and the clusters' codes. ``spent`` are degrees of freedom of levels that are gone already, as
     on means that were taken out of their values.
     """
-    nested = [(name, _nested([codes for _, codes in levels[: place + 1]])) for place, (name, _) in enumerate(levels)]
+    nested = [(name, _nested([codes for _, codes in levels[: depth + 1]])) for depth, (name, _) in enumerate(levels)]
     members, gone = {name: int(codes.max()) + 1 for name, codes in nested}, dict(spent or {})
-    kept: list[tuple[str, Codes]] = []
+    separable: list[tuple[str, Codes]] = []
     lost = 0
     merged: dict[str, str | None] = {}
     for name, codes in nested:
-        above, lost = members[kept[-1][0]] if kept else 1, lost + gone.pop(name, 0)
+        above, lost = members[separable[-1][0]] if separable else 1, lost + gone.pop(name, 0)
         if members[name] - lost > above:
-            kept.append((name, codes))
+            separable.append((name, codes))
             gone[name], lost = lost, 0
         else:
-            merged[name] = kept[-1][0] if kept else None
-    found = _solved(values, kept, gone, np.random.default_rng(SEED))
+            merged[name] = separable[-1][0] if separable else None
+    solved = _solved(values, separable, gone, np.random.default_rng(SEED))
     if below is not None:
-        found[below[0]] = _of_variances(below[1], below[2], np.random.default_rng(SEED + 1))
+        solved[below[0]] = _of_variances(below[1], below[2], np.random.default_rng(SEED + 1))
         members[below[0]] = len(below[1])
     names = [*(name for name, _ in levels), *([below[0]] if below is not None else [])]
-    return tuple(_component(name, members[name], found, merged, confidence) for name in names)
+    return tuple(_component(name, members[name], solved, merged, confidence) for name in names)
 
 
 def _nested(parts: Sequence[Codes]) -> Codes:
@@ -103,18 +103,18 @@ def _solved(
     design = _Design(values, [codes for _, codes in kept], np.array([float(spent.get(name, 0)) for name, _ in kept]))
     variances = _upwards(design.squares, design.share)
     freedom = design.worth(np.maximum(variances, 0.0))
-    drawn = design.squares[:, None] * freedom[:, None] / chance.chisquare(freedom[:, None], (len(kept), DRAWS))
-    draws = _upwards(drawn, design.share)
-    return {name: _Drawn(float(variances[place]), draws[place]) for place, (name, _) in enumerate(kept)}
+    pivots = design.squares[:, None] * freedom[:, None] / chance.chisquare(freedom[:, None], (len(kept), DRAWS))
+    draws = _upwards(pivots, design.share)
+    return {name: _Drawn(float(variances[index]), draws[index]) for index, (name, _) in enumerate(kept)}
 
 
 def _upwards(squares: Samples, share: Samples) -> Samples:
     """Return the variances that mean squares are expected to come from."""
-    found = np.zeros_like(squares)
-    for place in reversed(range(len(squares))):
-        below = np.tensordot(share[place, place + 1 :], found[place + 1 :], axes=1)
-        found[place] = (squares[place] - below) / share[place, place]
-    return found
+    variances = np.zeros_like(squares)
+    for index in reversed(range(len(squares))):
+        below = np.tensordot(share[index, index + 1 :], variances[index + 1 :], axes=1)
+        variances[index] = (squares[index] - below) / share[index, index]
+    return variances
 
 
 class _Design:
@@ -179,8 +179,8 @@ def _component(
         return Component(name, members, within=merged[name])
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     one = found[name]
-    all_draws = np.sum([np.nan_to_num(np.maximum(each.draws, 0.0)) for each in found.values()], axis=0)
-    total = sum(max(each.value, 0.0) for each in found.values())
+    all_draws = np.sum([np.nan_to_num(np.maximum(component.draws, 0.0)) for component in found.values()], axis=0)
+    total = sum(max(component.value, 0.0) for component in found.values())
     value = max(one.value, 0.0)
     share = value / total if total > 0 else None
     if np.isnan(one.draws).any():

@@ -52,10 +52,10 @@ class Concave:
         """Return the least x of at least such a height; null where it is never so high."""
         if y > self.y[-1] * (1 + 1e-12):
             return None
-        place = int(np.argmax(np.asarray(self.y) >= min(y, self.y[-1])))
-        if place == 0:
+        index = int(np.argmax(np.asarray(self.y) >= min(y, self.y[-1])))
+        if index == 0:
             return self.x[0]
-        (x0, x1), (y0, y1) = self.x[place - 1 : place + 1], self.y[place - 1 : place + 1]
+        (x0, x1), (y0, y1) = self.x[index - 1 : index + 1], self.y[index - 1 : index + 1]
         return x0 + (x1 - x0) * (min(y, y1) - y0) / (y1 - y0)
 
 
@@ -65,15 +65,15 @@ def concave_fit(x: Samples, y: Samples) -> Concave:
     It is a level and slopes that only ever end, none negative. Between two places there are further ends, and of all
     curves that are as near the one is taken whose bends are the most alike: a chord would lie below what bends.
     """
-    places, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    positions, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
     heights = np.bincount(inverse, weights=y) / counts
-    if len(places) == 1:
-        return Concave((float(places[0]),), (float(heights[0]),))
-    knots = np.concatenate([np.linspace(a, b, PIECES + 1)[:-1] for a, b in pairwise(places)] + [places[-1:]])
-    span, scale = float(places[-1] - places[0]), float(np.abs(heights).max()) or 1.0
-    ends, level = (knots - places[0]) / span, np.ones(len(knots))[:, None]
+    if len(positions) == 1:
+        return Concave((float(positions[0]),), (float(heights[0]),))
+    knots = np.concatenate([np.linspace(a, b, PIECES + 1)[:-1] for a, b in pairwise(positions)] + [positions[-1:]])
+    span, scale = float(positions[-1] - positions[0]), float(np.abs(heights).max()) or 1.0
+    ends, level = (knots - positions[0]) / span, np.ones(len(knots))[:, None]
     basis = np.hstack([level, -level, np.minimum(ends[:, None], ends[None, 1:])])
-    at = np.searchsorted(knots, places)
+    at = np.searchsorted(knots, positions)
     weight = np.sqrt(counts)[:, None]
     alike = np.zeros((len(knots) - 3, basis.shape[1]))
     bends = 2 * STIFFNESS / (ends[2:] - ends[:-2])  # a slope that ends at a knot, for each stretch that it stands for
@@ -81,8 +81,8 @@ def concave_fit(x: Samples, y: Samples) -> Concave:
         alike[row, row + 2], alike[row, row + 3] = bends[row], -bends[row + 1]
     left = np.vstack([weight * basis[at], alike])
     right = np.concatenate([weight[:, 0] * heights / scale, np.zeros(len(alike))])
-    found, _ = optimize.nnls(left, right, maxiter=50 * len(knots))
-    fitted = scale * (basis @ found)
+    coefficients, _ = optimize.nnls(left, right, maxiter=50 * len(knots))
+    fitted = scale * (basis @ coefficients)
     return Concave(tuple(map(float, knots)), tuple(map(float, fitted)))
 
 
@@ -91,20 +91,20 @@ def share_out(curves: Sequence[Concave], total: float, lows: Sequence[float] | N
 
     Each gets at least where it begins, or its ``lows``. What none can use is not given out.
     """
-    given = [max(curve.low, low) for curve, low in zip(curves, lows or [c.low for c in curves], strict=True)]
-    left = total - sum(given)
+    amounts = [max(curve.low, low) for curve, low in zip(curves, lows or [c.low for c in curves], strict=True)]
+    left = total - sum(amounts)
     if left < -1e-9 * max(abs(total), 1.0):
         return None
     pieces = [
-        ((y1 - y0) / (x1 - x0), place, max(x0, given[place]), x1)
-        for place, curve in enumerate(curves)
+        ((y1 - y0) / (x1 - x0), index, max(x0, amounts[index]), x1)
+        for index, curve in enumerate(curves)
         for x0, x1, y0, y1 in zip(curve.x, curve.x[1:], curve.y, curve.y[1:], strict=False)
-        if x1 > given[place] and y1 - y0 > 1e-12 * abs(y1)
+        if x1 > amounts[index] and y1 - y0 > 1e-12 * abs(y1)
     ]
-    for _, place, start, end in sorted(pieces, key=lambda piece: (-piece[0], piece[1], piece[2])):
-        taken = min(end - start, max(left, 0.0))
-        given[place] += taken
-        left -= taken
+    for _, index, start, end in sorted(pieces, key=lambda piece: (-piece[0], piece[1], piece[2])):
+        amount = min(end - start, max(left, 0.0))
+        amounts[index] += amount
+        left -= amount
         if left <= 0:
             break
-    return given
+    return amounts

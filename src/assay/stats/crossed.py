@@ -89,8 +89,13 @@ class Crossed:
         return [row for row in there if not any(self._above(row, other, reach) for other in there)]
 
     def _above(self, one: int, other: int, reach: float) -> bool:
-        found = self.contrast(one, other)
-        return found is not None and found.error is not None and found.value > reach * found.error and found.value > 0
+        contrast = self.contrast(one, other)
+        return (
+            contrast is not None
+            and contrast.error is not None
+            and contrast.value > reach * contrast.error
+            and contrast.value > 0
+        )
 
     def against(
         self, reference: int, confidence: float = CONFIDENCE, *, two_sided: bool = True
@@ -103,16 +108,16 @@ class Crossed:
         if not others or reference not in self.measured:
             return {}
         reach = dunnett(len(others), self.freedom, confidence, two_sided=two_sided) if self.freedom > 0 else None
-        found: dict[int, tuple[float, float | None, float | None]] = {}
+        differences: dict[int, tuple[float, float | None, float | None]] = {}
         for row in others:
             apart = self.contrast(row, reference)
             if apart is None:
                 continue
             if reach is None or apart.error is None:
-                found[row] = (apart.value, None, None)
+                differences[row] = (apart.value, None, None)
             else:
-                found[row] = (apart.value, apart.value - reach * apart.error, apart.value + reach * apart.error)
-        return found
+                differences[row] = (apart.value, apart.value - reach * apart.error, apart.value + reach * apart.error)
+        return differences
 
 
 def crossed(table: Samples) -> Crossed:
@@ -123,15 +128,15 @@ def crossed(table: Samples) -> Crossed:
     design = np.zeros((len(rows), conditions + blocks))
     design[np.arange(len(rows)), rows] = 1.0
     design[np.arange(len(rows)), conditions + columns] = 1.0
-    taken = values[rows, columns]
+    measured = values[rows, columns]
     gram = design.T @ design
     inverse = np.linalg.pinv(gram, hermitian=True)
-    solved = inverse @ design.T @ taken
+    solved = inverse @ design.T @ measured
     effects = np.full(conditions, np.nan)
     there = np.unique(rows)
     effects[there] = solved[there] + (solved[conditions + np.unique(columns)].mean() if len(rows) else 0.0)
     freedom = len(rows) - int(np.linalg.matrix_rank(design)) if len(rows) else 0
-    left = taken - design @ solved
+    left = measured - design @ solved
     scatter = math.sqrt(float(left @ left) / freedom) if freedom > 0 else None
     return Crossed(values, effects, scatter, freedom, inverse, gram @ inverse)
 

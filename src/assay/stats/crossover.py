@@ -100,15 +100,17 @@ def bound(processes: Sequence[Samples], margin: float, between: float = 0.0) -> 
         margin: The speed-up to clear, 1.2 for a fifth faster.
         between: Variance between processes, which more pairs in one do not lessen.
     """
-    logs = np.concatenate([np.asarray(each, dtype=np.float64) for each in processes]) if processes else np.array([])
-    reached = [place for place, n in enumerate(LOOKS) if n <= len(logs)]
+    logs = (
+        np.concatenate([np.asarray(process, dtype=np.float64) for process in processes]) if processes else np.array([])
+    )
+    reached = [index for index, n in enumerate(LOOKS) if n <= len(logs)]
     if not reached:
         return None
     look = reached[-1]
     n = LOOKS[look] if look + 1 < len(LOOKS) else len(logs)
-    taken = logs[:n]
-    mean = float(taken.mean())
-    error = math.sqrt(float(taken.var(ddof=1)) / n + between / max(1, len(processes)))
+    used = logs[:n]
+    mean = float(used.mean())
+    error = math.sqrt(float(used.var(ddof=1)) / n + between / max(1, len(processes)))
     share = WEIGHTS[look] / sum(WEIGHTS)
     low = mean - _quantile(TOO_LOW * share, n - 1) * error
     high = mean + _quantile(TOO_HIGH * share, n - 1) * error
@@ -123,27 +125,27 @@ def _quantile(tail: float, freedom: int) -> float:
 
 def decide(bounds: Sequence[Bound | None]) -> Decision:
     """Return where the threshold is, from what is known of the sizes in order."""
-    states = [each.state if each is not None else "open" for each in bounds]
-    failing = max((place for place, state in enumerate(states) if state == "fails"), default=-1)
-    place = len(states)
-    while place > 0 and states[place - 1] == "clears":
-        place -= 1
-    low = min(failing + 1, place)
-    kind: Kind = "threshold" if place < len(states) else "disable" if failing == len(states) - 1 >= 0 else "unsure"
-    return Decision(kind, place, low, place, _stretches(states))
+    states = [size_bound.state if size_bound is not None else "open" for size_bound in bounds]
+    failing = max((index for index, state in enumerate(states) if state == "fails"), default=-1)
+    index = len(states)
+    while index > 0 and states[index - 1] == "clears":
+        index -= 1
+    low = min(failing + 1, index)
+    kind: Kind = "threshold" if index < len(states) else "disable" if failing == len(states) - 1 >= 0 else "unsure"
+    return Decision(kind, index, low, index, _stretches(states))
 
 
 def _stretches(states: Sequence[State]) -> tuple[tuple[int, int], ...]:
     """Return the stretches of neighbouring sizes that clear the margin."""
-    found: list[tuple[int, int]] = []
-    for place, state in enumerate(states):
+    ranges: list[tuple[int, int]] = []
+    for index, state in enumerate(states):
         if state != "clears":
             continue
-        if found and found[-1][1] == place - 1:
-            found[-1] = (found[-1][0], place)
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1] = (ranges[-1][0], index)
         else:
-            found.append((place, place))
-    return tuple(found)
+            ranges.append((index, index))
+    return tuple(ranges)
 
 
 def next_place(bounds: Sequence[Bound | None], *, most: int = LOOKS[-1], enough: int = ENOUGH) -> int | None:
@@ -158,14 +160,16 @@ def next_place(bounds: Sequence[Bound | None], *, most: int = LOOKS[-1], enough:
     if bounds and open_places and open_places[-1] == len(bounds) - 1:
         last = bounds[-1]
         return len(bounds) - 1 if last is None or last.pairs < most else None
-    fresh = [place for place in open_places if bounds[place] is None]
+    fresh = [index for index in open_places if bounds[index] is None]
     if fresh:
         return fresh[len(fresh) // 2]
-    known = {place: each for place in open_places if (each := bounds[place]) is not None}
-    left = {place: each for place, each in known.items() if each.pairs < most}
-    if not left or (decision.place - decision.low == 1 and all(each.pairs >= enough for each in left.values())):
+    judged_bounds = {index: size_bound for index in open_places if (size_bound := bounds[index]) is not None}
+    left = {index: size_bound for index, size_bound in judged_bounds.items() if size_bound.pairs < most}
+    if not left or (
+        decision.place - decision.low == 1 and all(size_bound.pairs >= enough for size_bound in left.values())
+    ):
         return None
-    return max(left, key=lambda place: _nearness(left[place]))
+    return max(left, key=lambda index: _nearness(left[index]))
 
 
 def _open(known: Bound | None) -> bool:

@@ -92,16 +92,16 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
 
 def _solved(step: Callable[[float], tuple[bool, float]], start: float, high: float) -> float:
     """Return the root between 0 and ``high``; a step tells of a place whether it is too low, and where Newton goes."""
-    low, place = 0.0, start
+    low, x = 0.0, start
     for _ in range(_MOST_STEPS):
-        too_low, following = step(place)
-        low, high = (place, high) if too_low else (low, place)
+        too_low, following = step(x)
+        low, high = (x, high) if too_low else (low, x)
         if not low < following < high:
-            following = 2 * place + 1 if math.isinf(high) else (low + high) / 2
-        if abs(following - place) <= _CLOSE * place or high - low <= _CLOSE * low:
+            following = 2 * x + 1 if math.isinf(high) else (low + high) / 2
+        if abs(following - x) <= _CLOSE * x or high - low <= _CLOSE * low:
             return following
-        place = following
-    return place
+        x = following
+    return x
 
 
 def _student_tail(t: float, freedom: float) -> float:

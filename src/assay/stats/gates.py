@@ -46,10 +46,10 @@ class Judged:
 
 def looks(first: int, most: int = MOST) -> list[int]:
     """Return after how many restarts it is looked."""
-    found = [first]
-    while (following := max(found[-1] + 1, math.ceil(GROWTH * found[-1]))) <= most:
-        found.append(following)
-    return found
+    planned = [first]
+    while (following := max(planned[-1] + 1, math.ceil(GROWTH * planned[-1]))) <= most:
+        planned.append(following)
+    return planned
 
 
 def judge(logs: Sequence[float], limit: float, questions: int = 1) -> Judged:
@@ -74,7 +74,7 @@ def restarts_needed(logs: Sequence[float], limit: float, questions: int = 1) -> 
     centre = sum(logs) / n
     spread = math.sqrt(sum((log - centre) ** 2 for log in logs) / (n - 1))
     away = abs(centre - math.log1p(limit))
-    for wanted in range(max(n + 1, FEWEST), MOST + 1):
-        if quantile(1 - 2 * LEVEL / questions, wanted - 1) * spread < away * math.sqrt(wanted):
-            return wanted
+    for count in range(max(n + 1, FEWEST), MOST + 1):
+        if quantile(1 - 2 * LEVEL / questions, count - 1) * spread < away * math.sqrt(count):
+            return count
     return None

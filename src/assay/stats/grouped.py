@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def coded(labels: Iterable[Hashable]) -> tuple[Codes, list[Hashable]]:
     """Return a number for each label, the same for the same one, and the labels in the order they first came."""
-    seen: dict[Hashable, int] = {}
-    codes = [seen.setdefault(label, len(seen)) for label in labels]
-    return np.array(codes, dtype=np.intp), list(seen)
+    code_of: dict[Hashable, int] = {}
+    codes = [code_of.setdefault(label, len(code_of)) for label in labels]
+    return np.array(codes, dtype=np.intp), list(code_of)
 
 
 def joined(*parts: Codes) -> Codes:
@@ -33,8 +33,8 @@ def means(values: Samples, codes: Codes, groups: int) -> Samples:
     """Return the mean of each group; NaN for an empty one."""
     counts = np.bincount(codes, minlength=groups)
     sums = np.bincount(codes, weights=values, minlength=groups)
-    found: Samples = np.divide(sums, counts, out=np.full(groups, np.nan), where=counts > 0)
-    return found
+    result: Samples = np.divide(sums, counts, out=np.full(groups, np.nan), where=counts > 0)
+    return result
 
 
 def medians(values: Samples, codes: Codes, groups: int) -> Samples:
@@ -42,11 +42,11 @@ def medians(values: Samples, codes: Codes, groups: int) -> Samples:
     ordered = values[np.lexsort((values, codes))]
     counts = np.bincount(codes, minlength=groups)
     starts = np.cumsum(counts) - counts
-    found = np.full(groups, np.nan)
+    result = np.full(groups, np.nan)
     there = counts > 0
     low, high = starts + (counts - 1) // 2, starts + counts // 2
-    found[there] = (ordered[low[there]] + ordered[high[there]]) / 2
-    return found
+    result[there] = (ordered[low[there]] + ordered[high[there]]) / 2
+    return result
 
 
 def variances(values: Samples, codes: Codes, groups: int) -> Samples:
@@ -54,5 +54,5 @@ def variances(values: Samples, codes: Codes, groups: int) -> Samples:
     counts = np.bincount(codes, minlength=groups)
     apart = values - means(values, codes, groups)[codes]
     squares = np.bincount(codes, weights=apart**2, minlength=groups)
-    found: Samples = np.divide(squares, counts - 1, out=np.full(groups, np.nan), where=counts > 1)
-    return found
+    result: Samples = np.divide(squares, counts - 1, out=np.full(groups, np.nan), where=counts > 1)
+    return result

@@ -82,9 +82,9 @@ class Kinds:
         likely = np.exp(fits - fits.max(axis=1, keepdims=True))
         weights = np.broadcast_to(RHO_BEFORE, (len(self._starts), len(RHO_BEFORE)))
         for _ in range(ROUNDS):
-            each = likely * weights[self._kind]
-            each /= each.sum(axis=1, keepdims=True)
-            weights = (self._sum(each) + SHARED * RHO_BEFORE) / (self._counts + SHARED)
+            posterior = likely * weights[self._kind]
+            posterior /= posterior.sum(axis=1, keepdims=True)
+            weights = (self._sum(posterior) + SHARED * RHO_BEFORE) / (self._counts + SHARED)
         return np.asarray(weights[self._kind], dtype=np.float64)
 
     def noise(self, freedom: Samples, squares: Samples, spikes: Samples, plain: Samples) -> Usual:
@@ -100,12 +100,12 @@ class Kinds:
         logs = np.log(squares / freedom) + 1 / freedom + 1 / (12 * half**2)
         middle = self._sum(logs) / self._counts
         by_chance = self._sum(1 / half + 1 / (2 * half**2)) / self._counts
-        seen = self._sum((logs - middle[self._kind]) ** 2) + UNLIKE_SEEN * (UNLIKE + by_chance)
-        unlike = np.maximum(seen / (self._counts - 1 + UNLIKE_SEEN) - by_chance, 1e-9)
+        scatter = self._sum((logs - middle[self._kind]) ** 2) + UNLIKE_SEEN * (UNLIKE + by_chance)
+        unlike = np.maximum(scatter / (self._counts - 1 + UNLIKE_SEEN) - by_chance, 1e-9)
         worth = np.minimum((1 + np.sqrt(1 + 2 * unlike)) / unlike, MOST_COMMON)
         level = np.exp(middle - 1 / worth - 1 / (3 * worth**2))
         others = self._counts - 1
         of_others = worth * others / self._counts
         share = (self._sum(spikes) - others * SPIKES) / (self._sum(spikes + plain) - others * SPIKES_SEEN)
-        found = Usual(of_others, of_others * level, SPIKES_SEEN * share - SPIKES)
-        return found.of(self._kind)
+        prior = Usual(of_others, of_others * level, SPIKES_SEEN * share - SPIKES)
+        return prior.of(self._kind)

@@ -65,8 +65,8 @@ class Known:
 
     def variance(self, usual: Usual) -> Samples:
         """Return the variance of the noise."""
-        found = (self.squares + usual.squares) / (self.freedom + usual.freedom)
-        return np.asarray(np.maximum(found, QUIETEST**2), dtype=np.float64)
+        variance = (self.squares + usual.squares) / (self.freedom + usual.freedom)
+        return np.asarray(np.maximum(variance, QUIETEST**2), dtype=np.float64)
 
 
 def begin(logs: Samples, names: Places, hosts: int) -> Known:
@@ -102,11 +102,11 @@ def _middle(values: Samples) -> Samples:
 
 def seen(names: Places, count: int) -> Samples:
     """Return which unknowns make up a run on a host: c, the level, and the host's offset if it is not the first."""
-    found = np.zeros((len(names), 1 + count))
-    found[:, :2] = 1.0
+    design = np.zeros((len(names), 1 + count))
+    design[:, :2] = 1.0
     for host in range(1, count):
-        found[:, 1 + host] = names == host
-    return found
+        design[:, 1 + host] = names == host
+    return design
 
 
 def after(known: Known, usual: Usual, rho: Samples, made_of: Samples, value: Samples) -> tuple[Samples, Known]:

@@ -108,9 +108,9 @@ def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
     values = np.array([draw.value for draw in draws])
     relative = bool(values.min() > 0)
     shares = np.array([draw.share for draw in draws if draw.share is not None])
-    known = relative and len(shares) == len(draws)
+    weighted = relative and len(shares) == len(draws)
     scaled = np.log(values) if relative else values
-    weights = _weights(scaled, shares / DEVIATIONS) if known else np.full(len(draws), 1.0)
+    weights = _weights(scaled, shares / DEVIATIONS) if weighted else np.full(len(draws), 1.0)
     weights = weights / weights.sum()
     centre = float(weights @ scaled)
     spread = math.sqrt(float(weights @ (scaled - centre) ** 2) / (len(draws) - 1))
@@ -119,7 +119,7 @@ def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
     if len(draws) < FEWEST_PROCESSES:
         half = max(half, max(draw.spread or 0.0 for draw in draws) * (1.0 if relative else float(np.abs(values).max())))
         how += f" (fewer than the {FEWEST_PROCESSES} that stand for a run)"
-    if known:
+    if weighted:
         half = math.hypot(half, float(weights @ shares))
         how += ", and the sensor's statistical interval once, added in squares"
     ends = (centre, centre - half, centre + half)
@@ -129,14 +129,14 @@ def typical(draws: Sequence[Draw], confidence: float = CONFIDENCE) -> Typical:
 
 def joules_of(draws: Sequence[Draw]) -> Estimate:
     """Return the joules that one or more processes gave, as an estimate with its scope."""
-    found = typical(draws)
+    combined = typical(draws)
     return Estimate(
-        value=found.value,
-        low=found.low,
-        high=found.high,
+        value=combined.value,
+        low=combined.low,
+        high=combined.high,
         unit="J",
         scope=scope_of(len(draws)),
-        method=found.method,
+        method=combined.method,
         n=len(draws),
     )
 

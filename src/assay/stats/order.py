@@ -35,10 +35,10 @@ def quantiles(samples: NDArray[np.float64], shares: Sequence[float]) -> tuple[fl
     if math.isnan(placed[-1]):
         return (math.nan,) * len(shares)
     last = len(placed) - 1
-    found = []
+    values = []
     for share in shares:
         below = min(int(share * last), max(last - 1, 0))
         low, high = float(placed[below]), float(placed[min(below + 1, last)])
         part = share * last - below
-        found.append(high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part)
-    return tuple(found)
+        values.append(high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part)
+    return tuple(values)

@@ -96,21 +96,21 @@ def discoveries(chances: Samples) -> Samples:
 
     Chances that are not known stay so, and count for nothing.
     """
-    known = np.flatnonzero(np.isfinite(chances))
+    finite = np.flatnonzero(np.isfinite(chances))
     rates = np.full(len(chances), np.nan)
-    if not len(known):
+    if not len(finite):
         return rates
-    order = known[np.argsort(chances[known], kind="stable")]
-    raised = chances[order] * len(known) / np.arange(1, len(known) + 1)
+    order = finite[np.argsort(chances[finite], kind="stable")]
+    raised = chances[order] * len(finite) / np.arange(1, len(finite) + 1)
     rates[order] = np.minimum(np.minimum.accumulate(raised[::-1])[::-1], 1.0)
     return rates
 
 
 def together(chances: Samples) -> Samples:
     """Return chances raised so that they hold for all of them together (Holm); what is not known stays so."""
-    known = np.flatnonzero(np.isfinite(chances))
+    finite = np.flatnonzero(np.isfinite(chances))
     raised = np.full(len(chances), np.nan)
-    order = known[np.argsort(chances[known], kind="stable")]
-    steps = chances[order] * np.arange(len(known), 0, -1)
+    order = finite[np.argsort(chances[finite], kind="stable")]
+    steps = chances[order] * np.arange(len(finite), 0, -1)
     raised[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return raised

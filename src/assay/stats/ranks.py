@@ -55,7 +55,7 @@ def holm(found: Sequence[Correlation]) -> list[Correlation]:
     """Return the correlations with p raised so that it holds for all of them together (Holm)."""
     order = sorted(range(len(found)), key=lambda i: found[i].p)
     raised, least = list(found), 0.0
-    for place, index in enumerate(order):
-        least = max(least, min(1.0, (len(found) - place) * found[index].p))
+    for step, index in enumerate(order):
+        least = max(least, min(1.0, (len(found) - step) * found[index].p))
         raised[index] = replace(found[index], p=least)
     return raised

@@ -84,10 +84,12 @@ def ratio(first: Level, second: Level) -> Level:
 
 def mean(levels: Sequence[Level]) -> Level:
     """Return the geometric mean of numbers that are independent of each other."""
-    found = levels[0]
-    for place, each in enumerate(levels[1:], 1):
-        found = _sum(_times(found, place), each, (place * found.log + each.log) / (place + 1), 1 / (place + 1))
-    return found
+    result = levels[0]
+    for count, estimate in enumerate(levels[1:], 1):
+        result = _sum(
+            _times(result, count), estimate, (count * result.log + estimate.log) / (count + 1), 1 / (count + 1)
+        )
+    return result
 
 
 def _times(each: Level, factor: float) -> Level:
@@ -98,9 +100,9 @@ def _sum(one: Level, other: Level, log: float, scale: float) -> Level:
     """Return a sum or difference of two, scaled: errors add in squares, degrees of freedom as Welch has them."""
     if one.error is None or other.error is None:
         return Level(log)
-    parts = [max(each.error or 0.0, TINY) ** 2 for each in (one, other)]
+    parts = [max(estimate.error or 0.0, TINY) ** 2 for estimate in (one, other)]
     total = sum(parts)
-    inverse = sum(part**2 / each.degrees for part, each in zip(parts, (one, other), strict=True))
+    inverse = sum(part**2 / estimate.degrees for part, estimate in zip(parts, (one, other), strict=True))
     return Level(log, math.sqrt(total) * scale, total**2 / inverse if inverse else math.inf)
 
 
@@ -132,11 +134,11 @@ def decide(ratios: Sequence[Level], minimum_effect: float, confidence: float = C
     Slower or faster: surely by more than the minimum effect. Same: surely by less. Anything else is unsure.
     """
     margin = math.log1p(minimum_effect)
-    claims = [_claim(each, margin) for each in ratios]
+    claims = [_claim(estimate, margin) for estimate in ratios]
     verdicts: list[Verdict] = ["unsure"] * len(claims)
-    for place, index in enumerate(sorted(range(len(claims)), key=lambda i: claims[i][0])):
+    for step, index in enumerate(sorted(range(len(claims)), key=lambda i: claims[i][0])):
         chance, verdict = claims[index]
-        if chance * (len(claims) - place) > 1 - confidence:
+        if chance * (len(claims) - step) > 1 - confidence:
             break
         verdicts[index] = verdict
     return verdicts

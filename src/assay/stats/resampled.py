@@ -34,8 +34,8 @@ def indices(samples: Samples, seed: int) -> Indices:
     run = max(1, math.ceil(n / effective_size(samples)))
     chance = np.random.default_rng(seed)
     starts = chance.integers(0, n, (DRAWS, math.ceil(n / run)))
-    drawn = (starts[:, :, None] + np.arange(run)).reshape(DRAWS, -1)[:, :n] % n
-    return np.vstack([np.arange(n), drawn])
+    resampled = (starts[:, :, None] + np.arange(run)).reshape(DRAWS, -1)[:, :n] % n
+    return np.vstack([np.arange(n), resampled])
 
 
 def medians(samples: Samples, chosen: Indices) -> Samples:

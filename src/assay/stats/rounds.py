@@ -108,8 +108,10 @@ def beside(logs: Samples, fitted: Fit, known: Noise) -> tuple[float, float]:
     """Return centre and its variance of a candidate that took part in the first rounds of a fit only."""
     flat, noise = logs - fitted.effects[: len(logs)], sum(fitted.noise, known).variance
     level = float(np.sort(flat)[(len(flat) - 1) // 2])
-    kept = flat[np.abs(flat - level) <= OUTLIER * math.sqrt(noise)]
-    return float(kept.mean()), 2 * fitted.memory * noise / len(kept)  # as much again as its own: the rounds' effects
+    inliers = flat[np.abs(flat - level) <= OUTLIER * math.sqrt(noise)]
+    return float(inliers.mean()), 2 * fitted.memory * noise / len(
+        inliers
+    )  # as much again as its own: the rounds' effects
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,12 @@ class _Parts:
 
 def _take_apart(logs: Samples, free: Samples, effects: Samples, steps: Samples, known: Noise) -> _Parts:
     """Return levels, effects and outliers, in two passes: effects are better without outliers, and these with them."""
-    found, count = len(effects), logs.shape[1]
-    clean, effects = np.ones(logs.shape, dtype=bool), np.append(effects, np.zeros(len(logs) - found))
+    n_given, count = len(effects), logs.shape[1]
+    clean, effects = np.ones(logs.shape, dtype=bool), np.append(effects, np.zeros(len(logs) - n_given))
     if count > 1:
         # The lower of two is no spike: the other one is found to have it, and not half of it each.
         strays = logs - effects[:, None] - _low_medians(logs - effects[:, None], clean)
-        effects[found:] = np.sort(strays[found:], axis=1)[:, (count - 1) // 2]
+        effects[n_given:] = np.sort(strays[n_given:], axis=1)[:, (count - 1) // 2]
     for _ in range(2):
         levels = _low_medians(logs - effects[:, None], clean)
         strays = (logs - effects[:, None] - levels) / np.sqrt(np.where(free > 0, free, 1.0))[:, None]
@@ -139,8 +141,8 @@ def _take_apart(logs: Samples, free: Samples, effects: Samples, steps: Samples, 
         clean = ~far
         if count > 1:
             lone = clean.sum(axis=1) == 1
-            clean[found:][lone[found:]] = False  # a sample that nothing is beside says nothing
-        effects[found:] = _row_medians(logs[found:] - levels, clean[found:])
+            clean[n_given:][lone[n_given:]] = False  # a sample that nothing is beside says nothing
+        effects[n_given:] = _row_medians(logs[n_given:] - levels, clean[n_given:])
     return _Parts(levels, effects, clean, (far & (strays > 0)).sum(axis=0))
 
 
@@ -148,16 +150,16 @@ def _low_medians(values: Samples, clean: Mask) -> Samples:
     """Return the lower median of each column, over what is clean: of two samples the one that is no spike."""
     ordered = np.sort(np.where(clean, values, np.inf), axis=0)
     middle = np.maximum(clean.sum(axis=0) - 1, 0) // 2
-    found = ordered[middle, np.arange(values.shape[1])]
-    return np.asarray(np.where(np.isfinite(found), found, values.min(axis=0)), dtype=np.float64)
+    lower_medians = ordered[middle, np.arange(values.shape[1])]
+    return np.asarray(np.where(np.isfinite(lower_medians), lower_medians, values.min(axis=0)), dtype=np.float64)
 
 
 def _row_medians(values: Samples, clean: Mask) -> Samples:
     """Return the median of each row, over what is clean; 0 where nothing is."""
     ordered = np.sort(np.where(clean, values, np.inf), axis=1)
     rows, count = np.arange(len(values)), np.maximum(clean.sum(axis=1), 1)
-    found = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
-    return np.asarray(np.where(clean.any(axis=1), found, 0.0), dtype=np.float64)
+    row_medians = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
+    return np.asarray(np.where(clean.any(axis=1), row_medians, 0.0), dtype=np.float64)
 
 
 def _spread(strays: Samples, left: float, known: Noise) -> float:
@@ -168,9 +170,9 @@ def _spread(strays: Samples, left: float, known: Noise) -> float:
     steps = np.sort(np.abs(np.diff(strays, axis=0)), axis=None)
     if not len(steps):
         return math.sqrt(known.variance)
-    typical, told = float(steps[(len(steps) - 1) // 2]) / 0.6745 / math.sqrt(2), len(steps) * left
-    logs = known.freedom * math.log(known.variance) + told * 2 * math.log(max(typical, FINEST))
-    return math.exp(logs / (known.freedom + told) / 2)
+    typical, weight = float(steps[(len(steps) - 1) // 2]) / 0.6745 / math.sqrt(2), len(steps) * left
+    logs = known.freedom * math.log(known.variance) + weight * 2 * math.log(max(typical, FINEST))
+    return math.exp(logs / (known.freedom + weight) / 2)
 
 
 def _own_spread(strays: Samples) -> Samples:
@@ -203,12 +205,12 @@ def _alike(squares: Samples, degrees: Samples) -> float:
     Where variances scatter like a scaled inverse χ² of d degrees of freedom, their squared coefficient of variation
     is 2 / (d - 4).
     """
-    unlike, told = USUAL_UNLIKENESS, degrees > 0
-    count = int(told.sum())
+    unlike, informative = USUAL_UNLIKENESS, degrees > 0
+    count = int(informative.sum())
     if count > 1 and squares.any():
-        each, by_chance = squares[told] / degrees[told], 2 / float(degrees[told].mean())
-        seen = (float(each.var(ddof=1) / each.mean() ** 2) - by_chance) / (1 + by_chance)
-        unlike = (UNLIKENESS_COUNT * unlike + count * max(seen, 0.0)) / (UNLIKENESS_COUNT + count)
+        variances, by_chance = squares[informative] / degrees[informative], 2 / float(degrees[informative].mean())
+        unlikeness = (float(variances.var(ddof=1) / variances.mean() ** 2) - by_chance) / (1 + by_chance)
+        unlike = (UNLIKENESS_COUNT * unlike + count * max(unlikeness, 0.0)) / (UNLIKENESS_COUNT + count)
     return 4 + 2 / unlike
 
 
@@ -221,8 +223,8 @@ def _memory(residuals: Samples, free: float) -> float:
     neighbours, larger = _remembering(rounds)
     likely = USUAL_MEMORIES
     if power > 0:
-        seen = float((residuals[1:] * residuals[:-1]).sum()) / power
-        likely = likely * np.exp(-((seen - neighbours) ** 2) * rounds * count * free / 2)
+        correlation = float((residuals[1:] * residuals[:-1]).sum()) / power
+        likely = likely * np.exp(-((correlation - neighbours) ** 2) * rounds * count * free / 2)
     return float(likely @ larger / likely.sum())
 
 

@@ -115,10 +115,13 @@ class Looked:
         of_kind = np.zeros(len(logs), dtype=np.int64) if kinds is None else kinds
         self._series, begun = _learn(logs, names, Kinds(of_kind), ways)
         self._begun = dict(zip(ways, begun, strict=True))
-        self.evidence: dict[Way, Evidence] = {way: _nothing(logs.shape) for way in ways}
-        parts = [(way, part) for way, steps in self._begun.items() for part in _parts(steps)]
+        self.evidence: dict[Way, Evidence] = {direction: _nothing(logs.shape) for direction in ways}
+        parts = [(direction, part) for direction, steps in self._begun.items() for part in _parts(steps)]
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
-            begun_parts = [threads.submit(_follow, self.evidence[way], part, way, self._series) for way, part in parts]
+            begun_parts = [
+                threads.submit(_follow, self.evidence[direction], part, direction, self._series)
+                for direction, part in parts
+            ]
             try:
                 for done in begun_parts:
                     done.result()
@@ -160,30 +163,30 @@ def _learn(logs: Samples, names: Places, kinds: Kinds, ways: Sequence[Way]) -> t
     """Return what is known of the series before each run, and where steps may have begun."""
     count = int(names.max()) + 1 if names.size else 1
     rows, runs = logs.shape
-    known, rho = begin(logs, names, count), np.broadcast_to(RHO, (rows, len(RHO)))
+    state, rho = begin(logs, names, count), np.broadcast_to(RHO, (rows, len(RHO)))
     fits, weights = np.zeros((runs + 1, rows, len(RHO))), np.zeros((runs, rows, len(RHO)))
     usual = Usual.nothing(runs + REACH, rows, len(RHO))
     worth: list[list[Places]] = [[] for _ in ways]
     states: list[list[Known]] = [[] for _ in ways]
     for run in range(runs):
         if run >= FEWEST:
-            usual.put(run + REACH, kinds.noise(known.freedom, known.squares, known.spikes, known.plain))
+            usual.put(run + REACH, kinds.noise(state.freedom, state.squares, state.spikes, state.plain))
         if run >= HISTORY:
             weights[run] = np.log(kinds.rho(fits[run]))
             ahead = slice(run, run + REACH)
-            beyond, vague = _beyond(known, usual.of(run), fits[run], logs[:, ahead], names[:, ahead])
-            for place, way in enumerate(ways):
-                worth[place].append(np.flatnonzero(_worth(way * beyond, vague)))
-                states[place].append(known.of(worth[place][-1]))
+            beyond, vague = _beyond(state, usual.of(run), fits[run], logs[:, ahead], names[:, ahead])
+            for index, direction in enumerate(ways):
+                worth[index].append(np.flatnonzero(_worth(direction * beyond, vague)))
+                states[index].append(state.of(worth[index][-1]))
         made_of = seen(names[:, run], count)[:, None, :]
-        density, known = after(known, usual.of(run), rho, made_of, logs[:, run, None])
+        density, state = after(state, usual.of(run), rho, made_of, logs[:, run, None])
         fits[run + 1] = fits[run] + density
     series = _Series(logs, names, count, fits, weights, usual, WANDERING + ALONE / np.sqrt(kinds.sizes))
-    return series, [_begun(*each) for each in zip(worth, states, strict=True)]
+    return series, [_begun(*collected) for collected in zip(worth, states, strict=True)]
 
 
 def _begun(rows: list[Places], states: list[Known]) -> _Begun:
-    firsts = [np.full(len(row), HISTORY + place) for place, row in enumerate(rows)]
+    firsts = [np.full(len(row), HISTORY + offset) for offset, row in enumerate(rows)]
     if not rows:
         return _Begun(np.array([], dtype=np.int64), np.array([], dtype=np.int64), Known(*(np.zeros((0,)),) * 6))
     return _Begun(np.concatenate(rows), np.concatenate(firsts), Known.joined(states))
@@ -229,7 +232,7 @@ def _with_step(known: Known, usual: Usual, way: Way) -> Known:
     spread[..., :old, :old] = known.spread[..., None, :, :]
     spread[..., old, old] = (SPREAD * STEPS) ** 2 / known.variance(usual)[..., None]
     rest = (
-        np.repeat(each[..., None], steps, axis=-1) for each in (known.freedom, known.squares, known.spikes, known.plain)
+        np.repeat(part[..., None], steps, axis=-1) for part in (known.freedom, known.squares, known.spikes, known.plain)
     )
     return Known(mean, spread, *rest)
 
@@ -249,8 +252,8 @@ class _Look:
 def _followed(begun: _Begun, way: Way, series: _Series) -> Iterator[_Look]:
     """Follow steps for as long as they may lie back, and tell what is known of each after each run."""
     row, first = begun.row, begun.first
-    known = _with_step(begun.known, series.usual.of((first, row)), way)
-    rho = np.broadcast_to(RHO[:, None], known.freedom.shape)
+    state = _with_step(begun.known, series.usual.of((first, row)), way)
+    rho = np.broadcast_to(RHO[:, None], state.freedom.shape)
     weights = series.weights[first, row]
     total = np.repeat((series.fits[first, row] + weights)[..., None], len(STEPS), axis=2) + np.log(STEPS_BEFORE)
     wandering = series.wandering[row] * (special.softmax(series.fits[first, row] + weights, axis=1) @ RHO)
@@ -259,12 +262,12 @@ def _followed(begun: _Begun, way: Way, series: _Series) -> Iterator[_Look]:
         value = np.where(first + since == run, series.logs[row, run], np.nan)
         made_of = np.concatenate([seen(series.names[row, run], series.hosts), np.ones((len(row), 1))], axis=1)
         usual = series.usual.of((run, row)).of((..., None))
-        density, known = after(known, usual, rho, made_of[:, None, None, :], value[:, None, None])
+        density, state = after(state, usual, rho, made_of[:, None, None, :], value[:, None, None])
         total = total + density
         if since + 1 < CONFIRMED_BY:
             continue
         odds = _log_sum(total) - _log_sum(series.fits[run + 1, row] + weights) - wandering
-        yield _Look(run, np.isfinite(value), odds, known, usual, total)
+        yield _Look(run, np.isfinite(value), odds, state, usual, total)
 
 
 def _follow(found: Evidence, begun: _Begun, way: Way, series: _Series) -> None:
@@ -289,7 +292,7 @@ def _size(known: Known, usual: Usual, total: Samples) -> tuple[Samples, Samples]
     """Return a step's size and its standard error, over all ρ and sizes as likely as they are."""
     weight = np.exp(total - total.max(axis=(1, 2), keepdims=True))
     weight /= weight.sum(axis=(1, 2), keepdims=True)
-    each, variance = known.mean[..., -1], known.spread[..., -1, -1] * known.variance(usual)
-    size = (weight * each).sum(axis=(1, 2))
-    spread = (weight * (variance + (each - size[:, None, None]) ** 2)).sum(axis=(1, 2))
+    sizes, variance = known.mean[..., -1], known.spread[..., -1, -1] * known.variance(usual)
+    size = (weight * sizes).sum(axis=(1, 2))
+    spread = (weight * (variance + (sizes - size[:, None, None]) ** 2)).sum(axis=(1, 2))
     return size, np.sqrt(spread)

@@ -30,11 +30,11 @@ PER_BLOCK, FEWEST_BLOCKS, MOST_BLOCKS = 16, 8, 64  # samples in a block; blocks 
 
 def normal_scores(samples: Samples) -> Samples:
     """Return the standard normal values of the samples' ranks; samples that are equal share one."""
-    _, places, counts = np.unique(samples, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(samples, return_inverse=True, return_counts=True)
     if len(counts) == len(samples):
-        return _scores_of_ranks(len(samples))[places.reshape(-1)]
+        return _scores_of_ranks(len(samples))[inverse.reshape(-1)]
     shares = (np.cumsum(counts) - counts / 2) / len(samples)
-    return _quantiles(shares)[places.reshape(-1)]
+    return _quantiles(shares)[inverse.reshape(-1)]
 
 
 @lru_cache(8)

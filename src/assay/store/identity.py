@@ -85,13 +85,13 @@ def dtype_of(record: Record, role: str, subject: int) -> str | None:
 
 def model_of(machine: Machine) -> str:
     """Return the models of a machine's GPUs, or of the host where it has none."""
-    return ", ".join(dict.fromkeys(each.title for each in targets(machine).values())) or host_class(machine)
+    return ", ".join(dict.fromkeys(target.title for target in targets(machine).values())) or host_class(machine)
 
 
 def placed_on(role: Role, machine: Machine) -> tuple[str, str]:
     """Return which devices a role is on, and their model: that of the host where they are cores."""
-    known = targets(machine)
-    chosen = [known[device] for device in role.devices if device in known]
+    targets_by_name = targets(machine)
+    chosen = [targets_by_name[device] for device in role.devices if device in targets_by_name]
     if chosen:
         uuids = sorted({target.uuid for target in chosen})
         return " ".join(uuids), ", ".join(dict.fromkeys(target.title for target in chosen))
@@ -100,12 +100,12 @@ def placed_on(role: Role, machine: Machine) -> tuple[str, str]:
 
 def with_identity(findings: Findings, trials: Iterable[Trial], machine: Machine) -> Findings:
     """Return findings that name what they are of, so that they can be compared without their run folder."""
-    known = {trial.id: trial for trial in trials}
+    trials_by_id = {trial.id: trial for trial in trials}
     named = [
         finding.model_copy(
             update={"identity": identity_of([part for trial in of for part in timed_in(trial)], machine)}
         )
-        if (of := [known[trial] for trial in finding.records if trial in known])
+        if (of := [trials_by_id[trial] for trial in finding.records if trial in trials_by_id])
         else finding
         for finding in findings.findings
     ]
@@ -122,17 +122,17 @@ def identity_of(parts: Iterable[Part], machine: Machine) -> Identity:
 
     A configuration that a tuner chooses is a result, and no part of it.
     """
-    gathered: dict[tuple[str, str], dict[str, None]] = {}
+    values_by_detail: dict[tuple[str, str], dict[str, None]] = {}
     for trial, role, subject in parts:
         chosen = role.tuner is not None
         details = [d for d in details_of(trial, role, subject) if not (chosen and d.aspect == "configuration")]
         for detail in (Detail("workload", "workload", work_of(subject)), *details):
-            gathered.setdefault((detail.aspect, detail.name), {})[detail.value] = None
-        gathered.setdefault((MODEL, "model"), {})[placed_on(role, machine)[1]] = None
-    found: Identity = {}
-    for (aspect, name), values in gathered.items():
-        found.setdefault(aspect, {})[name] = ", ".join(sorted(values))
-    return found
+            values_by_detail.setdefault((detail.aspect, detail.name), {})[detail.value] = None
+        values_by_detail.setdefault((MODEL, "model"), {})[placed_on(role, machine)[1]] = None
+    identity: Identity = {}
+    for (aspect, name), values in values_by_detail.items():
+        identity.setdefault(aspect, {})[name] = ", ".join(sorted(values))
+    return identity
 
 
 def as_identity(content: JsonValue) -> Identity | None:

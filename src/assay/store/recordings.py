@@ -45,11 +45,11 @@ class Growing:
 
 def lengths(records: Iterable[Record]) -> dict[str, int]:
     """Return how far each recording is sealed, in bytes, by its name."""
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for record in records:
         if record.sensors is not None and record.sensors_bytes is not None:
-            found[record.sensors] = max(record.sensors_bytes, found.get(record.sensors, 0))
-    return found
+            lengths[record.sensors] = max(record.sensors_bytes, lengths.get(record.sensors, 0))
+    return lengths
 
 
 def verify(folder: Path, records: Iterable[Record]) -> None:
@@ -59,11 +59,11 @@ def verify(folder: Path, records: Iterable[Record]) -> None:
         DamagedFile: One is not, or is missing.
         BadInput: One is elsewhere.
     """
-    told: dict[str, dict[int, str]] = {}
+    digests_by_name: dict[str, dict[int, str]] = {}
     for record in records:
         if record.sensors is not None and record.sensors_bytes is not None and record.sensors_digest is not None:
-            told.setdefault(record.sensors, {})[record.sensors_bytes] = record.sensors_digest
-    for name, digests in told.items():
+            digests_by_name.setdefault(record.sensors, {})[record.sensors_bytes] = record.sensors_digest
+    for name, digests in digests_by_name.items():
         _verify(inside(folder, name), digests)
 
 
@@ -75,13 +75,13 @@ def _verify(path: Path, digests: dict[int, str]) -> None:
         raise DamagedFile(f"{path} does not exist, but records.jsonl names it.") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
-    read, tally = 0, hashlib.sha256()
+    read, running_hash = 0, hashlib.sha256()
     with file:
         for length in sorted(digests):
             while read < length and (part := file.read(min(_PART_BYTES, length - read))):
-                tally.update(part)
+                running_hash.update(part)
                 read += len(part)
-            if read < length or f"sha256:{tally.hexdigest()}" != digests[length]:
+            if read < length or f"sha256:{running_hash.hexdigest()}" != digests[length]:
                 raise DamagedFile(
                     f"{path} is damaged: its first {length:,} bytes are not those that records.jsonl has."
                 )

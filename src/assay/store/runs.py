@@ -137,9 +137,9 @@ class RunFolder:
             DamagedFile: A line was changed, or one is missing.
         """
         path, before = self.path / name, seal.read(self.path)  # first, as lines may be added meanwhile
-        found = read_chain(path, self._start(name))
-        seal.verify_lines(path, found, before, self._stored.run_id)
-        return found
+        sealed_lines = read_chain(path, self._start(name))
+        seal.verify_lines(path, sealed_lines, before, self._stored.run_id)
+        return sealed_lines
 
     def _start(self, name: str) -> str:
         """Return what the first line of a file is chained to: the run, so that no other run's lines fit."""
@@ -187,10 +187,10 @@ class RunFolder:
         Raises:
             DamagedFile: One is not as it was written, or is missing.
         """
-        taken = self.all_records()
-        found = self._counting(taken)
-        self._verify_files(found, taken)
-        return found
+        all_records = self.all_records()
+        counted = self._counting(all_records)
+        self._verify_files(counted, all_records)
+        return counted
 
     def verify(self, *, lost_samples: bool = False) -> None:
         """Make sure that all that numbers come from is as it was written; with ``lost_samples``, as far as it is there.
@@ -198,8 +198,8 @@ class RunFolder:
         Raises:
             DamagedFile: Something is not, or is missing.
         """
-        taken = self.all_records()
-        self._verify_files(self._counting(taken), taken, lost_samples=lost_samples)
+        all_records = self.all_records()
+        self._verify_files(self._counting(all_records), all_records, lost_samples=lost_samples)
 
     def of(self, records: Sequence[Record]) -> Records:
         """Return records of this run as a sequence whose samples can be opened."""
@@ -231,19 +231,19 @@ class RunFolder:
 
     def finished(self, block: Block) -> list[Record] | None:
         """Return a block's records if all its trials were measured without failure and their samples are there."""
-        wanted = {trial.id for trial in block.trials}
-        taken = self.all_records()
-        found = {
+        trial_ids = {trial.id for trial in block.trials}
+        all_records = self.all_records()
+        by_trial = {
             record.trial: record
-            for record in self._counting(taken)
+            for record in self._counting(all_records)
             if record.block == block.name
             and record.status != "failed"
             and all(samples.inside(self.path, series.file).is_file() for series in record.series)
         }
-        if wanted != set(found):
+        if trial_ids != set(by_trial):
             return None
-        self._verify_files(self.of(list(found.values())), taken)
-        return [found[trial.id] for trial in block.trials]
+        self._verify_files(self.of(list(by_trial.values())), all_records)
+        return [by_trial[trial.id] for trial in block.trials]
 
     def keep_samples(self, trial: str, attempt: int, raw: list[RawSeries], *, take: int = 1) -> tuple[Series, ...]:
         """Write samples, one file a series; return what stands for them in the record."""
@@ -251,8 +251,8 @@ class RunFolder:
         return tuple(self._keep_series(f"{stem}-{n:03d}.npy", s) for n, s in enumerate(raw))
 
     def _keep_series(self, name: str, raw: RawSeries) -> Series:
-        taken = np.frombuffer(raw.data, dtype=np.float64)
-        data = samples.to_bytes(taken)
+        values = np.frombuffer(raw.data, dtype=np.float64)
+        data = samples.to_bytes(values)
         replace_atomically(self.path / name, data)
         self._verified.add(name)
         return Series(
@@ -263,7 +263,7 @@ class RunFolder:
             quantity=raw.quantity,
             unit=unit_of(raw.quantity),
             file=name,
-            n=len(taken),
+            n=len(values),
             calls_per_sample=raw.calls_per_sample,
             start_ns=raw.start_ns,
             end_ns=raw.end_ns,
@@ -303,8 +303,8 @@ class RunFolder:
 def run_paths(parent: Path) -> list[Path]:
     """Return the run folders under a folder, oldest first; ``latest`` is not one of its own."""
     folders = sorted(parent.iterdir()) if parent.is_dir() else []
-    found = [path for path in folders if not path.is_symlink() and (path / "plan.json").is_file()]
-    return sorted(found, key=lambda path: (path / "plan.json").stat().st_mtime_ns)
+    paths = [path for path in folders if not path.is_symlink() and (path / "plan.json").is_file()]
+    return sorted(paths, key=lambda path: (path / "plan.json").stat().st_mtime_ns)
 
 
 def new_folder(parent: Path, experiment: str) -> Path:

@@ -70,13 +70,13 @@ def load(folder: Path, series: Series, *, verified: bool = False) -> NDArray[np.
     path = inside(folder, series.file)
     data = read_bytes(path) if verified else _verified(path, series.digest)
     try:
-        found = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     except _UNREADABLE as error:
         raise DamagedFile(f"The samples in {path} cannot be read: {str(error).rstrip('.')}.") from None
-    problem = _problem(found, series)
+    problem = _problem(array, series)
     if problem is not None:
         raise DamagedFile(f"The samples in {path} cannot be used: {problem}.")
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(array, dtype=np.float64)
 
 
 def _verified(path: Path, digest: str | None) -> bytes:

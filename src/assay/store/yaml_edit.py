@@ -62,8 +62,8 @@ def edited(text: str, changes: Mapping[str, Scalar], mark: str | None = MARK, *,
         new, expected[last] = written(value, node.style), value
         values[slot.start, slot.end] = f" {new}" if slot.start == slot.end else new
         if mark is not None:
-            place, said = _marked(text, tree.line_end(slot), mark)
-            marks[place, place] = said
+            position, insertion = _marked(text, tree.line_end(slot), mark)
+            marks[position, position] = insertion
     after = _patched(text, (*values.items(), *marks.items()))
     if not is_only(tree, expected, Tree(after, name) if expected else tree):
         line, what = min(key.line for key in expected), ", ".join(changes)
@@ -82,10 +82,10 @@ def _marked(text: str, place: int, mark: str) -> tuple[int, str]:
     if text[blank : blank + 1] != "#" or blank == place:
         return blank, f"{' ' * max(0, 2 - (blank - place))}# {mark}"
     body = re.match(r"[^\r\n\x85\u2028\u2029]*", text[blank + 1 :])
-    said = body[0] if body else ""
-    if re.search(rf"(?:^|;)\s*{re.escape(mark)}\s*(?:;|$)", said):
+    comment = body[0] if body else ""
+    if re.search(rf"(?:^|;)\s*{re.escape(mark)}\s*(?:;|$)", comment):
         return blank, ""
-    apart = "" if not said.strip() else ";" if said[0].isspace() else "; "
+    apart = "" if not comment.strip() else ";" if comment[0].isspace() else "; "
     return blank + 1, f" {mark}{apart}"
 
 
@@ -102,8 +102,8 @@ def _patched(text: str, patches: Iterable[tuple[Span, str]]) -> str:
 def diff(before: str, after: str, path: Path | str) -> str:
     """Return what changes as a unified diff; nothing where nothing does."""
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
-    found = difflib.unified_diff(old, new, fromfile=str(path), tofile=str(path))
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found)
+    lines = difflib.unified_diff(old, new, fromfile=str(path), tofile=str(path))
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def preview(path: Path, changes: Mapping[str, Scalar], mark: str | None = MARK) -> str:

@@ -34,28 +34,28 @@ def find(tree: Tree, key: str, name: str) -> tuple[Node, Node]:
     """
     if not all(part.strip() for part in key.split(".")):
         raise BadInput(f"{key!r} is not a key: write names with dots between them, as runtime.fa2_min_len_win.")
-    found = [(root, way) for root in tree.documents for way in _ways(root, key.split("."))]
-    if not found:
+    matches = [(root, steps) for root in tree.documents for steps in _ways(root, key.split("."))]
+    if not matches:
         raise BadInput(_missing(tree, key, name))
-    if len(found) > 1:
-        lines = " and ".join(map(str, sorted(way[-1].key.line for _, way in found)))
+    if len(matches) > 1:
+        lines = " and ".join(map(str, sorted(steps[-1].key.line for _, steps in matches)))
         raise BadInput(f"{name}, lines {lines}: {key} stands there more than once, and it is not clear which is meant.")
-    root, way = found[0]
-    _refuse_doubles(way, key, name)
-    _refuse_shared(root, way, key, name)
-    return way[-1].key, _single(way[-1].value, key, name)
+    root, steps = matches[0]
+    _refuse_doubles(steps, key, name)
+    _refuse_shared(root, steps, key, name)
+    return steps[-1].key, _single(steps[-1].value, key, name)
 
 
 def _ways(node: Node, names: Sequence[str]) -> Iterator[tuple[_Step, ...]]:
     """Give every way from a node that these names lead; a key may have dots in it."""
-    for taken in range(1, len(names) + 1):
-        step = _last(node, ".".join(names[:taken]))
+    for count in range(1, len(names) + 1):
+        step = _last(node, ".".join(names[:count]))
         if step is None:
             continue
-        if taken == len(names):
+        if count == len(names):
             yield (step,)
         else:
-            yield from ((step, *rest) for rest in _ways(step.value, names[taken:]))
+            yield from ((step, *rest) for rest in _ways(step.value, names[count:]))
 
 
 def _last(mapping: Node, name: str) -> _Step | None:
@@ -102,12 +102,12 @@ def _single(value: Node, key: str, name: str) -> Node:
 def _missing(tree: Tree, key: str, name: str) -> str:
     """Say how far the way leads, why no further, and which names are near."""
     names = key.split(".")
-    for taken in range(len(names) - 1, -1, -1):
+    for count in range(len(names) - 1, -1, -1):
         for root in tree.documents:
-            for node in [way[-1].value for way in _ways(root, names[:taken])] if taken else [root]:
-                why = _why_not(node, key, ".".join(names[:taken]))
-                if why is not None:
-                    return f"{name}, line {why}"
+            for node in [steps[-1].value for steps in _ways(root, names[:count])] if count else [root]:
+                reason = _why_not(node, key, ".".join(names[:count]))
+                if reason is not None:
+                    return f"{name}, line {reason}"
     return f"{name} has no key {key}.{nearest(key, _keys(tree))}"
 
 

@@ -110,22 +110,22 @@ class Tree:
 
     def meaning(self, slot: Slot) -> object:
         """Return what the scalar in a slot means: a number, text, true, false or null; its characters where unclear."""
-        written = self.text[slot.start : slot.end]
+        source = self.text[slot.start : slot.end]
         try:
-            return YAML(typ="safe", pure=True).load(written)
+            return YAML(typ="safe", pure=True).load(source)
         except (YAMLError, ValueError):
-            return written
+            return source
 
     def line_end(self, slot: Slot) -> int:
         """Return where the last word ends of the line that a slot ends on: behind it there is a comment, if any.
 
         Where a word reaches into the next line, as text in quotes may, the line that it ends on is meant.
         """
-        line, found = slot.line, slot.end
+        line, position = slot.line, slot.end
         for first, last, end in self._spans:
-            if first <= line <= last and end > found:
-                line, found = last, end
-        return found
+            if first <= line <= last and end > position:
+                line, position = last, end
+        return position
 
 
 def _documents(text: str) -> Iterator[Node]:
@@ -139,21 +139,21 @@ def _node(event: Any, events: Iterator[Any]) -> Node:
     """Return the node that begins with an event, taking the rest of it from those that follow."""
     name, first, last = type(event).__name__, event.start_mark, event.end_mark
     anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
-    told: dict[str, Any] = {"anchor": anchor, "tag": None if tag is None else str(tag)}
+    fields: dict[str, Any] = {"anchor": anchor, "tag": None if tag is None else str(tag)}
     within: list[Node] = []
     if name == "AliasEvent":
         kind: Kind = "alias"
-        told = {"value": anchor}
+        fields = {"value": anchor}
     elif name == "ScalarEvent":
         kind = "scalar"
-        told |= {"value": event.value, "style": event.style}
+        fields |= {"value": event.value, "style": event.style}
     else:
         while type(following := next(events)).__name__ not in ENDS:
             within.append(_node(following, events))
         last = following.end_mark
         kind = "sequence" if name == "SequenceStartEvent" else "mapping"
-        told |= {"items": tuple(within)} if kind == "sequence" else {"pairs": tuple(_paired(within))}
-    return Node(kind, first.index, last.index, first.line + 1, last.line + 1, **told)
+        fields |= {"items": tuple(within)} if kind == "sequence" else {"pairs": tuple(_paired(within))}
+    return Node(kind, first.index, last.index, first.line + 1, last.line + 1, **fields)
 
 
 def _paired(nodes: list[Node]) -> Iterator[tuple[Node, Node]]:

@@ -134,19 +134,19 @@ def collect(
     *early, final = plan_looks(warm, budget_s)
     deadline = time.perf_counter() + budget_s
     collected = Collected()
-    taken: list[Samples] = []
+    primary_samples: list[Samples] = []
 
     def sample(until: int, *, may_replan: bool) -> int:
         """Take batches until there are so many samples, or the time is up; return how many there are."""
-        have = sum(map(len, taken))
-        while have < until and (not taken or time.perf_counter() <= deadline):
+        have = sum(map(len, primary_samples))
+        while have < until and (not primary_samples or time.perf_counter() <= deadline):
             batch = instrument.take()
             collected.batches.append(batch)
-            taken.append(batch.quantities[instrument.primary])
-            have += len(taken[-1])
+            primary_samples.append(batch.quantities[instrument.primary])
+            have += len(primary_samples[-1])
             if may_replan and instrument.replan():  # those before were put together otherwise
                 collected.batches.clear()
-                taken.clear()
+                primary_samples.clear()
                 have = 0
             if between is not None:
                 between()
@@ -157,14 +157,14 @@ def collect(
             final = look
             break
         collected.look = look
-        seen = np.concatenate(taken)[: look.n]
-        if _precise(interval(seen, look, precision), seen, precision) and not may_still_move(seen):
+        values = np.concatenate(primary_samples)[: look.n]
+        if _precise(interval(values, look, precision), values, precision) and not may_still_move(values):
             collected.stopped = "precise enough"
             return collected
     have = sample(MOST_SAMPLES, may_replan=not early)
     collected.look = Look(min(have, MOST_SAMPLES), final.share)
-    seen = np.concatenate(taken)[: collected.look.n]
-    collected.stopped = _stopped(seen, collected.look, precision, in_time=time.perf_counter() <= deadline)
+    values = np.concatenate(primary_samples)[: collected.look.n]
+    collected.stopped = _stopped(values, collected.look, precision, in_time=time.perf_counter() <= deadline)
     return collected
 
 

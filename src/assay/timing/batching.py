@@ -128,14 +128,14 @@ def plan_batches(
     if one_by_one:
         calls = [1] * len(groups)
     else:
-        own_ns = [each * math.ceil(shortest_ns / each) for each in groups]
+        own_ns = [duration_ns * math.ceil(shortest_ns / duration_ns) for duration_ns in groups]
         common_ns = (
             max(shortest_ns, min(LONGEST_COMMON_SAMPLE_NS, max(own_ns))) if len(set(groups)) > 1 else shortest_ns
         )
-        calls = [max(1, math.ceil(common_ns / each)) for each in groups]
-    longest_ns = max(each * duration for each, duration in zip(calls, call_ns, strict=True))
+        calls = [max(1, math.ceil(common_ns / duration_ns)) for duration_ns in groups]
+    longest_ns = max(count * duration for count, duration in zip(calls, call_ns, strict=True))
     samples = max(1, min(most_samples, int(batch_ns / longest_ns)))
-    return [Batching(each, samples) for each in calls]
+    return [Batching(count, samples) for count in calls]
 
 
 def contradicted(sample_ns: float, planned_ns: float, shortest_ns: float, calls: int) -> bool:

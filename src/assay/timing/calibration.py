@@ -102,24 +102,24 @@ def of_gpu(index: int) -> Calibration:
     from assay.timing.cuda.stamped import GraphClock
     from assay.timing.cuda.work import Work
 
-    on = bench(index)
-    calibrate(on)
+    device = bench(index)
+    calibrate(device)
 
     def launching(true_us: float) -> Callable[[], None]:
-        launch = on.kernels.launch("spin", int(true_us * 1000))
-        return lambda: launch(int(on.torch.cuda.current_stream(index).cuda_stream))
+        launch = device.kernels.launch("spin", int(true_us * 1000))
+        return lambda: launch(int(device.torch.cuda.current_stream(index).cuda_stream))
 
     spins = []
     for true_us in GPU_SPINS_US:
-        clock = GraphClock(on, Work(launching(true_us), "warm", 16))
-        taken = [clock.take().quantities["span_us"] for _ in range(6)]
+        clock = GraphClock(device, Work(launching(true_us), "warm", 16))
+        batches = [clock.take().quantities["span_us"] for _ in range(6)]
         clock.close()
-        spins.append(_spun(true_us, np.concatenate(taken[2:]) - on.known.empty_us))
+        spins.append(_spun(true_us, np.concatenate(batches[2:]) - device.known.empty_us))
     return Calibration(
         clock=f"cuda:{index}",
         step_ns=TIMER_STEP_NS,
-        floor_us=on.known.empty_us,
-        event_overhead_us=_event_overhead_us(on.torch, launching(20.0), 20.0 + on.known.empty_us),
+        floor_us=device.known.empty_us,
+        event_overhead_us=_event_overhead_us(device.torch, launching(20.0), 20.0 + device.known.empty_us),
         spins=tuple(spins),
     )
 

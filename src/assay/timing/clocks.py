@@ -57,8 +57,8 @@ class ClockWatch:
                 self._during.append(moment)
             self._next_s = now + EVERY_S
         last = self._during[-1] if self._during else None
-        known = last is not None and last.throttle is not None
-        self.labels.append(float(bool(_held_back(last))) if known and last is not None else math.nan)
+        has_reasons = last is not None and last.throttle is not None
+        self.labels.append(float(bool(_held_back(last))) if has_reasons and last is not None else math.nan)
 
     def end(self) -> None:
         """Look after the last sample."""
@@ -72,7 +72,7 @@ class ClockWatch:
     def seen(self, locked_mhz: int | None, counted_mhz: list[float]) -> Clock:
         """Return all that was seen, with the clocks that the device itself counted, batch by batch."""
         mhz = np.array(counted_mhz) if counted_mhz else None
-        told = [moment for moment in self._during if moment.throttle is not None]
+        reported = [moment for moment in self._during if moment.throttle is not None]
         return Clock(
             mhz_low=float(mhz.min()) if mhz is not None else None,
             mhz=float(np.median(mhz)) if mhz is not None else None,
@@ -80,7 +80,7 @@ class ClockWatch:
             before=self._before,
             after=self._after,
             throttle=self.throttled,
-            throttled_share=sum(bool(_held_back(m)) for m in told) / len(told) if told else None,
+            throttled_share=sum(bool(_held_back(m)) for m in reported) / len(reported) if reported else None,
             locked_mhz=locked_mhz,
         )
 

@@ -18,8 +18,8 @@ class Company:
 
     def notes(self) -> tuple[str, ...]:
         """Return what to say where that was often; nothing where it was not."""
-        taken = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - self._switches
-        return told(taken, time.perf_counter() - self._since)
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - self._switches
+        return told(switches, time.perf_counter() - self._since)
 
 
 def told(taken: int, within_s: float) -> tuple[str, ...]:

@@ -104,28 +104,30 @@ def compare(
     if not 0 < minimum_effect < 1:
         raise BadInput(f"minimum_effect is a share between 0 and 1, such as 0.01 for 1 %, not {minimum_effect!r}.")
     bound = [bind(function, args, kwargs, str(name)) for name, function in functions.items()]
-    chosen = options(
+    timing_options = options(
         device=device, cache=cache, method=method, precision=PRECISION, budget_s=budget_s,
         times=(by,) if by is not None else TIMES, limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
         batch_us=SMALL_BATCH_US,
     )  # fmt: skip
-    can_tell(by, chosen)
+    can_tell(by, timing_options)
     start = time.perf_counter()
-    on = rig(chosen)
-    watch = ClockWatch(chosen.reader or on.reader())
+    timer_setup = rig(timing_options)
+    watch = ClockWatch(timing_options.reader or timer_setup.reader())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(watch, chosen.lock_mhz))
-        rigged = set_up_together(on, bound, chosen, stack)
-        contest = Contest(tuple(rigged), QUANTITIES[by] if by else common_quantity(rigged), minimum_effect, chosen)
+        stack.enter_context(locked(watch, timing_options.lock_mhz))
+        timed_calls = set_up_together(timer_setup, bound, timing_options, stack)
+        comparison_setup = Contest(
+            tuple(timed_calls), QUANTITIES[by] if by else common_quantity(timed_calls), minimum_effect, timing_options
+        )
         stack.enter_context(quiet_collector())
-        warm_all(contest.instruments, chosen.budget_s)
-        company = Company()
+        warm_all(comparison_setup.instruments, timing_options.budget_s)
+        context_switches = Company()
         watch.begin()
-        raced = _take_turns(contest, seed, watch)
+        rounds = _take_turns(comparison_setup, seed, watch)
         watch.end()
-        busy = company.notes() if rigged[0].device == "cpu" else ()
-    result = _comparison(contest, raced, watch, time.perf_counter() - start)
-    return result.model_copy(update={"notes": (*result.notes, *busy)})
+        switch_notes = context_switches.notes() if timed_calls[0].device == "cpu" else ()
+    result = _comparison(comparison_setup, rounds, watch, time.perf_counter() - start)
+    return result.model_copy(update={"notes": (*result.notes, *switch_notes)})
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class Contest:
     @property
     def instruments(self) -> list[Instrument]:
         """The instrument of each that gives the time they are compared by."""
-        return [instrument_for(each, self.quantity) for each in self.rigged]
+        return [instrument_for(timed_call, self.quantity) for timed_call in self.rigged]
 
 
 @dataclass(frozen=True)
@@ -159,34 +161,34 @@ def _take_turns(contest: Contest, seed: int, watch: ClockWatch) -> Raced:
     """
     instruments, budget_s = contest.instruments, contest.chosen.budget_s
     round_s = round_seconds(instruments, budget_s)
-    changed = [each.replan() for each in instruments]
+    changed = [instrument.replan() for instrument in instruments]
     if any(changed):
         share_plans(instruments)
         round_s = round_seconds(instruments, budget_s)
     likely = int(min(MOST_ROUNDS, max(BLOCK, budget_s / max(round_s, 1e-9))))
     *early, final = planned(FIRST_ROUNDS, likely)
     deadline = time.perf_counter() + budget_s
-    turns = tuple(Turn() for _ in instruments)
+    medians = tuple(Turn() for _ in instruments)
     order = Order(seed)
 
     def take(until: int) -> int:
         """Take rounds until there are so many, or the time is up; return how many there are."""
-        while len(turns[0].us) < until and (len(turns[0].us) < BLOCK or time.perf_counter() <= deadline):
-            for place in order.next(range(len(instruments))):
-                turns[place].add(instruments[place].take(), contest.quantity)
+        while len(medians[0].us) < until and (len(medians[0].us) < BLOCK or time.perf_counter() <= deadline):
+            for index in order.next(range(len(instruments))):
+                medians[index].add(instruments[index].take(), contest.quantity)
             watch.look()
-        return len(turns[0].us)
+        return len(medians[0].us)
 
     for look in early:
         if take(look.n) < look.n:
             final = look
             break
-        if _decided(turns, look, contest.minimum_effect):
-            return Raced(turns, look, "decided")
+        if _decided(medians, look, contest.minimum_effect):
+            return Raced(medians, look, "decided")
     look = Look(take(MOST_ROUNDS), final.share)
-    if _decided(turns, look, contest.minimum_effect):
-        return Raced(turns, look, "decided")
-    return Raced(turns, look, "sample limit" if time.perf_counter() <= deadline else "budget spent")
+    if _decided(medians, look, contest.minimum_effect):
+        return Raced(medians, look, "decided")
+    return Raced(medians, look, "sample limit" if time.perf_counter() <= deadline else "budget spent")
 
 
 def _decided(turns: Sequence[Turn], look: Look, minimum_effect: float) -> bool:
@@ -207,44 +209,48 @@ def _judged(turns: Sequence[Turn], place: int, look: Look, minimum_effect: float
 
 
 def _comparison(contest: Contest, raced: Raced, watch: ClockWatch, took_s: float) -> Comparison:
-    turns, rigged, chosen = raced.turns, contest.rigged, contest.chosen
-    times = [estimate([np.asarray(turn.us)], "us") for turn in turns]
+    medians, timed_calls, timing_options = raced.turns, contest.rigged, contest.chosen
+    times = [estimate([np.asarray(turn.us)], "us") for turn in medians]
     others = []
-    for place in range(1, len(turns)):
-        judged = _judged(turns, place, raced.look, contest.minimum_effect)
+    for index in range(1, len(medians)):
+        compared = _judged(medians, index, raced.look, contest.minimum_effect)
         by_cycles = None
-        if all(len(t.cycles) == len(t.us) for t in (turns[0], turns[place])):
-            by_cycles = _judged(turns, place, raced.look, contest.minimum_effect, cycles=True)
-        verdict, reason = confirmed(judged.verdict, by_cycles.verdict if by_cycles else None, turns[0], turns[place])
+        if all(len(t.cycles) == len(t.us) for t in (medians[0], medians[index])):
+            by_cycles = _judged(medians, index, raced.look, contest.minimum_effect, cycles=True)
+        verdict, reason = confirmed(
+            compared.verdict, by_cycles.verdict if by_cycles else None, medians[0], medians[index]
+        )
         others.append(
             Compared(
-                name=rigged[place].bound.name,
+                name=timed_calls[index].bound.name,
                 verdict=verdict,
-                ratio=judged.ratio,
-                low=judged.low,
-                high=judged.high,
+                ratio=compared.ratio,
+                low=compared.low,
+                high=compared.high,
                 cycles_verdict=by_cycles.verdict if by_cycles else None,
                 cycles_ratio=by_cycles.ratio if by_cycles else None,
-                reason=reason or judged.reason,
-                caveat="clock moved" if reason else judged.caveat,
-                time_us=times[place],
+                reason=reason or compared.reason,
+                caveat="clock moved" if reason else compared.caveat,
+                time_us=times[index],
             )
         )
     return Comparison(
-        first=rigged[0].bound.name,
+        first=timed_calls[0].bound.name,
         first_us=times[0],
         others=tuple(others),
         quantity=contest.quantity,
         minimum_effect=contest.minimum_effect,
-        device=rigged[0].device,
-        cache=chosen.cache if chosen.on_gpu else "warm",
-        methods={each.bound.name: instrument_for(each, contest.quantity).method for each in rigged},
-        pairs=len(turns[0].us),
+        device=timed_calls[0].device,
+        cache=timing_options.cache if timing_options.on_gpu else "warm",
+        methods={
+            timed_call.bound.name: instrument_for(timed_call, contest.quantity).method for timed_call in timed_calls
+        },
+        pairs=len(medians[0].us),
         stopped=raced.stopped,
-        clock=watch.seen(chosen.lock_mhz, [mhz for turn in turns for mhz in turn.mhz]),
+        clock=watch.seen(timing_options.lock_mhz, [mhz for turn in medians for mhz in turn.mhz]),
         took_s=took_s,
-        notes=tuple(f"{each.bound.name}: {note}" for each in rigged for note in each.notes),
-        series={each.bound.name: tuple(turn.us) for each, turn in zip(rigged, turns, strict=True)},
+        notes=tuple(f"{timed_call.bound.name}: {note}" for timed_call in timed_calls for note in timed_call.notes),
+        series={timed_call.bound.name: tuple(turn.us) for timed_call, turn in zip(timed_calls, medians, strict=True)},
     )
 
 

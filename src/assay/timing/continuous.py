@@ -49,12 +49,12 @@ def take(
         clock: In monotonic nanoseconds.
         sleep: Waits for seconds.
     """
-    drawn = random.Random(seed)  # noqa: S311 - a length is no secret
+    rng = random.Random(seed)  # noqa: S311 - a length is no secret
     stray_ns = 0.0
     start_ns = lane.start()
     with quiet_collector():
         while True:
-            burst_ns = None if duty == 1 else duty * PERIOD_NS * drawn.uniform(1 - DITHER, 1 + DITHER)
+            burst_ns = None if duty == 1 else duty * PERIOD_NS * rng.uniform(1 - DITHER, 1 + DITHER)
             before_ns = lane.busy_ns
             stopped = _burst(lane, burst_ns, until_ns, stop, clock)
             lane.finish()
@@ -65,7 +65,7 @@ def take(
             if until_ns is not None and max(due_ns, clock()) >= until_ns:
                 _idle(due_ns, stop, clock, sleep)
                 break
-            stray_ns = _reflected(stray_ns + drawn.uniform(-1, 1) * gap_ns)
+            stray_ns = _reflected(stray_ns + rng.uniform(-1, 1) * gap_ns)
             if _idle(due_ns + stray_ns, stop, clock, sleep):
                 break
     return Stretch(start_ns, clock(), lane.series())

@@ -71,8 +71,8 @@ def do_bench(  # noqa: PLR0917 - the order of Triton's
         )
     milliseconds = np.asarray(result.series[_quantity(result.series)]) / 1000
     if quantiles is not None:
-        found = np.quantile(milliseconds, list(quantiles)).tolist()
-        return found[0] if len(found) == 1 else found
+        values = np.quantile(milliseconds, list(quantiles)).tolist()
+        return values[0] if len(values) == 1 else values
     returned = _MODES[return_mode](milliseconds)
     return returned if return_mode == "all" else float(returned)
 

@@ -132,32 +132,32 @@ class WallLane:
         self.subjects = len(timed)
         self.busy_ns = 0.0
         self._timed = tuple(timed)
-        self._kept = [Kept(each, most) for each in calls]
+        self._kept = [Kept(count, most) for count in calls]
         self._clock = clock
         self._zero_ns = 0
 
     def start(self) -> int:
         """Forget all samples, and count starts from now on."""
-        for kept in self._kept:
-            kept.clear()
+        for samples in self._kept:
+            samples.clear()
         self.busy_ns = 0.0
         self._zero_ns = self._clock()
         return self._zero_ns
 
     def launch(self, subject: int) -> None:
         """Make the calls of one sample, and wait for them."""
-        timed, kept = self._timed[subject], self._kept[subject]
+        timed, samples = self._timed[subject], self._kept[subject]
         reported: object = None
         begin = self._clock()
-        for _ in range(kept.calls):
+        for _ in range(samples.calls):
             reported = timed.call()
         timed.synchronize()
         took = self._clock() - begin
         copies.end_copy()
         self.busy_ns += took
-        kept.add((begin - self._zero_ns) / 1e3, took / 1e3, reported if timed.reports_extras else None)
-        if kept.full:
-            kept.thin_out()
+        samples.add((begin - self._zero_ns) / 1e3, took / 1e3, reported if timed.reports_extras else None)
+        if samples.full:
+            samples.thin_out()
 
     def finish(self) -> None:
         """Nothing is queued."""
@@ -170,11 +170,11 @@ class WallLane:
     @property
     def round_ns(self) -> float:
         """How long the last sample of each subject took."""
-        return sum(kept.last_ns for kept in self._kept)
+        return sum(samples.last_ns for samples in self._kept)
 
     def series(self) -> tuple[Series, ...]:
         """Return all that is kept."""
-        return tuple(s for n, kept in enumerate(self._kept) for s in kept.series(n, self.quantity))
+        return tuple(s for n, samples in enumerate(self._kept) for s in samples.series(n, self.quantity))
 
 
 def calls_in_a_sample(
@@ -197,4 +197,4 @@ def calls_in_samples(
         call()
         finish()
         least.append(least_ns(call, finish=finish, enough_ns=PROBED_NS, clock=clock))
-    return [max(1, math.ceil(SHORTEST_SAMPLE_NS / each)) for each in alike(least)]
+    return [max(1, math.ceil(SHORTEST_SAMPLE_NS / shortest_ns)) for shortest_ns in alike(least)]

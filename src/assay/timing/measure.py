@@ -86,32 +86,36 @@ def measure(
         MachineCannot: There is no such device, or it may not be set so.
     """
     bound = bind(function, args, kwargs, name)
-    chosen = options(
+    timing_options = options(
         device=device, cache=cache, method=method, precision=precision, budget_s=budget_s, times=times,
         limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
     )  # fmt: skip
     start = time.perf_counter()
-    on = rig(chosen)
+    timer_setup = rig(timing_options)
     with contextlib.ExitStack() as stack:
-        watch = ClockWatch(chosen.reader or on.reader())
-        stack.enter_context(locked(watch, chosen.lock_mhz))
+        watch = ClockWatch(timing_options.reader or timer_setup.reader())
+        stack.enter_context(locked(watch, timing_options.lock_mhz))
         stack.enter_context(blamed(bound.name))
-        rigged = set_up(on, bound, chosen)
-        stack.callback(rigged.close)
+        timed_call = set_up(timer_setup, bound, timing_options)
+        stack.callback(timed_call.close)
         stack.enter_context(quiet_collector())
-        company = Company()
+        context_switches = Company()
         watch.begin()
-        warm = warm_up(rigged.instrument, chosen.budget_s)
+        warm = warm_up(timed_call.instrument, timing_options.budget_s)
         collected = collect(
-            rigged.instrument, warm, precision=precision, budget_s=_share(chosen, rigged), between=watch.look
+            timed_call.instrument,
+            warm,
+            precision=precision,
+            budget_s=_share(timing_options, timed_call),
+            between=watch.look,
         )
         watch.end()
-        beside, notes = _beside(rigged)
-        calls_us = _calls(rigged, chosen)
-        if rigged.device == "cpu":
-            notes += company.notes()
-    taken = Taken(rigged, warm, collected, watch, beside | calls_us, notes)
-    return _measurement(taken, chosen, took_s=time.perf_counter() - start)
+        busy_samples, notes = _beside(timed_call)
+        calls_us = _calls(timed_call, timing_options)
+        if timed_call.device == "cpu":
+            notes += context_switches.notes()
+    raw = Taken(timed_call, warm, collected, watch, busy_samples | calls_us, notes)
+    return _measurement(raw, timing_options, took_s=time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,13 @@ def _beside(rigged: Rigged) -> tuple[dict[str, Samples], tuple[str, ...]]:
     """Return the time that kernels were busy, where the decisive instrument cannot tell several apart."""
     if rigged.beside is None or rigged.operations is None:
         return {}, ()
-    taken: list[Samples] = []
+    batches: list[Samples] = []
     try:
-        while sum(map(len, taken)) < BESIDE_CALLS:
-            taken.append(rigged.beside.take().quantities["busy_us"])
+        while sum(map(len, batches)) < BESIDE_CALLS:
+            batches.append(rigged.beside.take().quantities["busy_us"])
     except (MachineCannot, TrialFailed) as error:
         return {}, (f"busy_us is what the boundaries between {rigged.operations} operations leave of span_us: {error}",)
-    return {"busy_us": np.concatenate(taken)}, ()
+    return {"busy_us": np.concatenate(batches)}, ()
 
 
 def _calls(rigged: Rigged, chosen: Options) -> dict[str, Samples]:
@@ -153,40 +157,50 @@ def _calls(rigged: Rigged, chosen: Options) -> dict[str, Samples]:
 
 
 def _measurement(taken: Taken, chosen: Options, *, took_s: float) -> Measurement:
-    rigged, collected, warm, watch, beside = taken.rigged, taken.collected, taken.warm, taken.watch, taken.beside
-    instrument = rigged.instrument
+    timed_call, collected, warm, watch, extra_samples = (
+        taken.rigged,
+        taken.collected,
+        taken.warm,
+        taken.watch,
+        taken.beside,
+    )
+    instrument = timed_call.instrument
     samples = collected.samples
     decided = samples[instrument.primary]
     shape = shape_of(decided)
     estimates = _estimates(samples, collected.look, chosen.precision)
-    estimates |= {name: estimate([values], "us") for name, values in beside.items()}
-    decisive = estimates[rigged.decisive]
-    kept = {f"{time}_us" for time in chosen.times} | {rigged.decisive, "cycles"}
+    estimates |= {name: estimate([values], "us") for name, values in extra_samples.items()}
+    decisive = estimates[timed_call.decisive]
+    reported = {f"{time}_us" for time in chosen.times} | {timed_call.decisive, "cycles"}
     return Measurement(
-        name=rigged.bound.name,
-        device=rigged.device,
-        cache=chosen.cache if rigged.device != "cpu" else "warm",
+        name=timed_call.bound.name,
+        device=timed_call.device,
+        cache=chosen.cache if timed_call.device != "cpu" else "warm",
         method=instrument.method,
-        why=rigged.why,
-        **{name: value for name, value in estimates.items() if name in kept},
-        decisive=rigged.decisive,
-        instrument_error_us=rigged.error_us,
-        operations=rigged.operations,
+        why=timed_call.why,
+        **{name: value for name, value in estimates.items() if name in reported},
+        decisive=timed_call.decisive,
+        instrument_error_us=timed_call.error_us,
+        operations=timed_call.operations,
         precision_wanted=chosen.precision,
         precision_reached=decisive.relative_half_width,
         stopped=collected.stopped,
         shape=shape.name,
         unsteady=unsteady(decided),
-        no_interval=None if decisive.low is not None else refusal_of(samples.get(rigged.decisive, decided)),
+        no_interval=None if decisive.low is not None else refusal_of(samples.get(timed_call.decisive, decided)),
         warmed_up=warm.settled,
         clock=watch.seen(chosen.lock_mhz, [b.mhz for b in collected.batches if b.mhz is not None]),
         samples=len(decided),
         calls=sum(len(b.quantities[instrument.primary]) for b in collected.batches) * instrument.calls_per_sample
         + warm.batches * warm.samples_per_batch * instrument.calls_per_sample
-        + sum(map(len, beside.values())),
+        + sum(map(len, extra_samples.values())),
         took_s=took_s,
-        notes=(*rigged.notes, *taken.notes, *_said(decided, shape.name, warm, watch, on_gpu=rigged.device != "cpu")),
-        series={name: tuple(values.tolist()) for name, values in (samples | beside | _labels(taken)).items()},
+        notes=(
+            *timed_call.notes,
+            *taken.notes,
+            *_said(decided, shape.name, warm, watch, on_gpu=timed_call.device != "cpu"),
+        ),
+        series={name: tuple(values.tolist()) for name, values in (samples | extra_samples | _labels(taken)).items()},
     )
 
 
@@ -202,11 +216,11 @@ def _labels(taken: Taken) -> dict[str, Samples]:
 
 def _estimates(samples: dict[str, Samples], look: Look, precision: float) -> dict[str, Estimate]:
     """Return the estimate of each quantity; of a call of one kernel, the span is what it is busy."""
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     for name, values in samples.items():
-        same = next((done for done in found if np.array_equal(samples[done], values)), None)
-        found[name] = found[same] if same is not None else at_look(values, look, _unit(name), precision)
-    return found
+        same = next((done for done in estimates if np.array_equal(samples[done], values)), None)
+        estimates[name] = estimates[same] if same is not None else at_look(values, look, _unit(name), precision)
+    return estimates
 
 
 def _unit(quantity: str) -> str:
@@ -215,39 +229,39 @@ def _unit(quantity: str) -> str:
 
 def at_look(values: Samples, look: Look, unit: str, precision: float) -> Estimate:
     """Return the median with an interval that held at every look taken so far."""
-    seen = values[: look.n]
-    within = interval(seen, Look(len(seen), look.share), precision)
-    levels = torn_between(seen)
+    observed = values[: look.n]
+    within = interval(observed, Look(len(observed), look.share), precision)
+    levels = torn_between(observed)
     if within is not None:
         method = AT_EVERY_LOOK if levels is None else "median between two levels close together"
     else:
-        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}{why_none(seen)}"
+        method = f"{AT_EVERY_LOOK}{NO_INTERVAL}{why_none(observed)}"
     return Estimate(
-        value=float(np.median(seen)),
+        value=float(np.median(observed)),
         low=within[0] if within else None,
         high=within[1] if within else None,
         unit=unit,
         scope="process",
         method=method,
-        n=len(seen),
+        n=len(observed),
     )
 
 
 def _said(samples: Samples, shape: str, warm: WarmUp, watch: ClockWatch, *, on_gpu: bool) -> list[str]:
     """Return what a reader should know about the samples."""
-    said = []
+    notes = []
     if not warm.settled and warm.batches > 1:
-        said.append("the times had not settled when the warm-up ended")
+        notes.append("the times had not settled when the warm-up ended")
     levels = torn_between(samples)
     if levels is not None:
-        said.append(
+        notes.append(
             f"the times switch between two levels, {levels.low:.4g} µs and {levels.high:.4g} µs "
             f"({levels.share_high:.0%} of the time): no one number tells both"
         )
     elif shape == "drift":
-        said.append("the times drift: the median is that of this window")
+        notes.append("the times drift: the median is that of this window")
     elif shape == "bursts":
-        said.append("there are bursts of long times; the median does not show them")
+        notes.append("there are bursts of long times; the median does not show them")
     if watch.throttled and on_gpu:
-        said.append(f"the clock was held back ({', '.join(watch.throttled)}): read times together with cycles")
-    return said
+        notes.append(f"the clock was held back ({', '.join(watch.throttled)}): read times together with cycles")
+    return notes

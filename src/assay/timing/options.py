@@ -92,13 +92,15 @@ def options(
         raise BadInput(f"limit_s is {SHORTEST_LIMIT_S:g} s at least, not {limit_s!r}.")
     if lock_mhz is not None and not (_is_number(lock_mhz) and lock_mhz >= 1):
         raise BadInput(f"lock_mhz is a clock in MHz, such as 1410, not {lock_mhz!r}.")
-    where = _device(device)
-    gpu = where.startswith("cuda")
+    device_name = _device(device)
+    gpu = device_name.startswith("cuda")
     if not gpu and (cache == "cold" or method in {"graph", "queue", "trace"} or lock_mhz is not None):
-        asked = "cache='cold'" if cache == "cold" else f"method={method!r}" if method != "auto" else "lock_mhz"
-        raise BadInput(f"{asked} is for a GPU; {where} is timed by the host's clock, its caches as calls leave them.")
+        requested = "cache='cold'" if cache == "cold" else f"method={method!r}" if method != "auto" else "lock_mhz"
+        raise BadInput(
+            f"{requested} is for a GPU; {device_name} is timed by the host's clock, its caches as calls leave them."
+        )
     state = cache or ("cold" if gpu else "warm")
-    return Options(where, state, method, precision, budget_s, times, limit_s, setup, lock_mhz, reader, batch_us)
+    return Options(device_name, state, method, precision, budget_s, times, limit_s, setup, lock_mhz, reader, batch_us)
 
 
 def can_tell(by: Time | None, options: Options) -> None:

@@ -57,7 +57,7 @@ class _Side:
 
     def series(self, subject: int, window: tuple[int, int]) -> list[Series]:
         """Return all that was taken."""
-        return [Series(subject, name, kept, self._calls[name], window) for name, kept in self._kept.items()]
+        return [Series(subject, name, values, self._calls[name], window) for name, values in self._kept.items()]
 
 
 def take(
@@ -80,18 +80,20 @@ def take(
         reader: With one, each round is labelled by whether the GPU's clock was held back.
     """
     watch, order = ClockWatch(reader), Order(seed)
-    sides = [_Side(each) for each in pair]
+    sides = [_Side(timed_call) for timed_call in pair]
     start = time.perf_counter_ns()
     with quiet_collector():
-        for taken in range(rounds):
-            if taken >= FEWEST_ROUNDS and time.perf_counter_ns() >= until_ns:
+        for round_number in range(rounds):
+            if round_number >= FEWEST_ROUNDS and time.perf_counter_ns() >= until_ns:
                 break
-            for place in order.next(range(2)):
-                sides[place].go()
+            for index in order.next(range(2)):
+                sides[index].go()
             watch.look()
     window = (start, time.perf_counter_ns())
-    found = [series for side, subject in zip(sides, subjects, strict=True) for series in side.series(subject, window)]
-    return found + _throttled(watch.labels, subjects, window) if reader is not None else found
+    all_series = [
+        series for side, subject in zip(sides, subjects, strict=True) for series in side.series(subject, window)
+    ]
+    return all_series + _throttled(watch.labels, subjects, window) if reader is not None else all_series
 
 
 def _throttled(labels: Sequence[float], subjects: tuple[int, int], window: tuple[int, int]) -> list[Series]:

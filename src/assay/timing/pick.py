@@ -84,7 +84,7 @@ def pick(
     named = (
         dict(candidates)
         if isinstance(candidates, Mapping)
-        else {str(place): candidate for place, candidate in enumerate(candidates)}
+        else {str(index): candidate for index, candidate in enumerate(candidates)}
     )
     if not named:
         raise BadInput("There is nothing to pick from.")
@@ -93,25 +93,25 @@ def pick(
     unknown = [name for name in configs or {} if name not in named]
     if unknown:
         raise BadInput(f"There is a configuration for {unknown[0]!r}, and no such candidate.")
-    chosen = options(
+    timing_options = options(
         device=device, cache=cache, method=method, precision=PRECISION, budget_s=budget_s,
         times=(by,) if by is not None else ON_DEVICE, limit_s=limit_s, setup=setup, lock_mhz=lock_mhz, reader=reader,
         batch_us=SMALL_BATCH_US,
     )  # fmt: skip
-    can_tell(by, chosen)
+    can_tell(by, timing_options)
     start = time.perf_counter()
-    on = rig(chosen)
-    watch = ClockWatch(chosen.reader or on.reader())
+    timer_setup = rig(timing_options)
+    watch = ClockWatch(timing_options.reader or timer_setup.reader())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(watch, chosen.lock_mhz))
-        lineup = _line_up(named, check, on, chosen)
-        stack.callback(lineup.close)
-        race = Running(lineup, QUANTITIES[by] if by else common_quantity(lineup.rigged), tolerance, seed)
+        stack.enter_context(locked(watch, timing_options.lock_mhz))
+        prepared = _line_up(named, check, timer_setup, timing_options)
+        stack.callback(prepared.close)
+        race = Running(prepared, QUANTITIES[by] if by else common_quantity(prepared.rigged), tolerance, seed)
         stack.enter_context(quiet_collector())
         watch.begin()
-        race.run(chosen.budget_s, watch)
+        race.run(timing_options.budget_s, watch)
         watch.end()
-    return _picked(race, configs or {}, chosen, watch, time.perf_counter() - start)
+    return _picked(race, configs or {}, timing_options, watch, time.perf_counter() - start)
 
 
 @dataclass
@@ -123,15 +123,15 @@ class LineUp:
 
     def close(self) -> None:
         """Give back what the instruments hold."""
-        for rigged in self.rigged:
-            rigged.close()
+        for timed_call in self.rigged:
+            timed_call.close()
 
 
 def _line_up(
     named: Mapping[str, Callable[[], object]], check: Callable[[object], object] | None, on: Rig, chosen: Options
 ) -> LineUp:
     """Make the first calls of every candidate; who fails or is wrong stays out, and the rest is batched alike."""
-    lineup = LineUp()
+    prepared = LineUp()
     bounds: list[Bound] = []
     firsts: list[FirstCalls] = []
     for name, function in named.items():
@@ -140,24 +140,24 @@ def _line_up(
                 bound = bind(function, name=name)
                 first = on.first_calls(bound, chosen)
         except AssayError as error:
-            lineup.out.append(Candidate(name=name, status="failed", reason=str(error)))
+            prepared.out.append(Candidate(name=name, status="failed", reason=str(error)))
             continue
         wrong = _wrong(function, check, chosen.setup)
         if wrong is not None:
-            lineup.out.append(Candidate(name=name, status="wrong", reason=wrong))
+            prepared.out.append(Candidate(name=name, status="wrong", reason=wrong))
             continue
         bounds.append(bound)
         firsts.append(first)
     for bound, first in zip(bounds, batched_alike(firsts), strict=True):
         try:
             with blamed(bound.name):
-                lineup.rigged.append(on.set_up(bound, chosen, first))
+                prepared.rigged.append(on.set_up(bound, chosen, first))
         except AssayError as error:
-            lineup.out.append(Candidate(name=bound.name, status="failed", reason=str(error)))
-    if not lineup.rigged:
-        out = lineup.out[0]
+            prepared.out.append(Candidate(name=bound.name, status="failed", reason=str(error)))
+    if not prepared.rigged:
+        out = prepared.out[0]
         raise TrialFailed(f"None of {len(named)} candidates can be picked; the first, {out.name}: {out.reason}")
-    return lineup
+    return prepared
 
 
 def _wrong(function: Callable[[], object], check: Callable[[object], object] | None, setup: Call | None) -> str | None:
@@ -185,7 +185,7 @@ class Running:
         self.calls = 0
         self.stopped: Stop = "budget spent"
         self._order = Order(seed)
-        self._instruments = [instrument_for(rigged, quantity) for rigged in lineup.rigged]
+        self._instruments = [instrument_for(timed_call, quantity) for timed_call in lineup.rigged]
 
     def run(self, budget_s: float, watch: ClockWatch) -> None:
         """Take rounds until it is decided or the budget is spent; the first round warms up and does not count.
@@ -194,7 +194,7 @@ class Running:
         """
         deadline = time.perf_counter() + budget_s
         self._round()
-        share_plans(each for place, each in enumerate(self._instruments) if place not in self.failed)
+        share_plans(instrument for index, instrument in enumerate(self._instruments) if index not in self.failed)
         while True:
             self.race = self.race.after(self._round(self.turns))
             watch.look()
@@ -207,45 +207,45 @@ class Running:
     def _round(self, turns: Sequence[Turn] | None = None) -> dict[int, float]:
         """Sample everybody still in the race once; who fails now is out. Without turns, plans may still change."""
         times: dict[int, float] = {}
-        for place in self._order.next(self.race.contenders):
-            instrument = self._instruments[place]
+        for index in self._order.next(self.race.contenders):
+            instrument = self._instruments[index]
             try:
                 batch = instrument.take()
                 if turns is None:
                     instrument.replan()
             except AssayError as error:
-                self.failed[place] = str(error)
-                times[place] = math.nan
+                self.failed[index] = str(error)
+                times[index] = math.nan
                 continue
             self.calls += len(batch.quantities[self.quantity]) * instrument.calls_per_sample
-            turn = turns[place] if turns is not None else Turn()
-            times[place] = max(TINY_US, turn.add(batch, self.quantity))
+            candidate_medians = turns[index] if turns is not None else Turn()
+            times[index] = max(TINY_US, candidate_medians.add(batch, self.quantity))
         return times
 
 
 def _picked(running: Running, configs: Mapping[str, Params], chosen: Options, watch: ClockWatch, took_s: float) -> Pick:
     standing = running.race.standing()
-    rigged = running.lineup.rigged
+    timed_calls = running.lineup.rigged
     if standing.winner is None:
-        raise TrialFailed(f"Every candidate failed; {rigged[0].bound.name}: {next(iter(running.failed.values()))}")
+        raise TrialFailed(f"Every candidate failed; {timed_calls[0].bound.name}: {next(iter(running.failed.values()))}")
     ranking = []
-    for place in standing.ranking:
-        name, turn = rigged[place.candidate].bound.name, running.turns[place.candidate]
-        failed = running.failed.get(place.candidate)
+    for entry in standing.ranking:
+        name, medians = timed_calls[entry.candidate].bound.name, running.turns[entry.candidate]
+        failed = running.failed.get(entry.candidate)
         ranking.append(
             Candidate(
                 name=name,
                 config=configs.get(name),
                 status="failed" if failed else "ok",
                 reason=failed,
-                time_us=float(np.median(turn.us)) if turn.us else None,
-                behind=None if failed else place.behind,
-                behind_low=None if failed else place.low,
-                behind_high=None if failed else place.high,
-                rounds=place.rounds,
+                time_us=float(np.median(medians.us)) if medians.us else None,
+                behind=None if failed else entry.behind,
+                behind_low=None if failed else entry.low,
+                behind_high=None if failed else entry.high,
+                rounds=entry.rounds,
             )
         )
-    winner = rigged[standing.winner].bound.name
+    winner = timed_calls[standing.winner].bound.name
     return Pick(
         winner=winner,
         config=configs.get(winner),
@@ -255,14 +255,16 @@ def _picked(running: Running, configs: Mapping[str, Params], chosen: Options, wa
         tolerance=running.race.tolerance,
         ranking=(*ranking, *(_with_config(out, configs) for out in running.lineup.out)),
         quantity=running.quantity,
-        device=rigged[0].device,
+        device=timed_calls[0].device,
         cache=chosen.cache if chosen.on_gpu else "warm",
-        rounds=max(len(turn.us) for turn in running.turns),
+        rounds=max(len(medians.us) for medians in running.turns),
         calls=running.calls,
         stopped=running.stopped,
         took_s=took_s,
-        clock=watch.seen(chosen.lock_mhz, [mhz for turn in running.turns for mhz in turn.mhz]),
-        notes=tuple(dict.fromkeys(f"{each.bound.name}: {note}" for each in rigged for note in each.notes)),
+        clock=watch.seen(chosen.lock_mhz, [mhz for medians in running.turns for mhz in medians.mhz]),
+        notes=tuple(
+            dict.fromkeys(f"{timed_call.bound.name}: {note}" for timed_call in timed_calls for note in timed_call.notes)
+        ),
     )
 
 

@@ -50,9 +50,9 @@ def save(
     """Keep a pick; one for the same place is replaced. Without ``gpu`` and ``driver``, those it was made on."""
     if not isinstance(pick, Pick):
         raise BadInput(f"What is kept is the result of assay.pick, not {type(pick).__name__}.")
-    place = _place(workload, shape, gpu, driver, pick.device)
+    key = _place(workload, shape, gpu, driver, pick.device)
     saved = Saved(
-        place=place,
+        place=key,
         winner=pick.winner,
         config=pick.config,
         time_us=pick.time_us,
@@ -62,7 +62,7 @@ def save(
         candidates=len(pick.ranking),
         saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    path = _path(place)
+    path = _path(key)
     path.parent.mkdir(exist_ok=True)
     write_sealed(path, saved.as_json())
     return saved
@@ -99,8 +99,8 @@ def forget(
 
 def everything() -> list[Saved]:
     """Return all picks that are kept, the newest first."""
-    found = [_read(path) for path in (home() / "picks").glob("*.json")]
-    return sorted(found, key=lambda saved: saved.saved_at, reverse=True)
+    picks = [_read(path) for path in (home() / "picks").glob("*.json")]
+    return sorted(picks, key=lambda saved: saved.saved_at, reverse=True)
 
 
 def _place(

@@ -51,14 +51,18 @@ def over_processes(estimates: Sequence[Estimate], unsteady: Sequence[Estimate] =
         estimates: Of each process.
         unsteady: Those of the processes whose samples drift, wander or switch between levels.
     """
-    values = [each.value for each in estimates]
+    values = [estimate.value for estimate in estimates]
     centre, low, high, method = restarts_interval(values)
     if len(unsteady) >= UNSTEADY:
-        known = [(each.low, each.high) for each in unsteady if each.low is not None and each.high is not None]
-        known = known or [(min(values), max(values))]
-        low = min(low, statistics.median(each[0] for each in known))
-        high = max(high, statistics.median(each[1] for each in known))
-    n = sum(each.n for each in estimates)
+        bounds = [
+            (estimate.low, estimate.high)
+            for estimate in unsteady
+            if estimate.low is not None and estimate.high is not None
+        ]
+        bounds = bounds or [(min(values), max(values))]
+        low = min(low, statistics.median(bound[0] for bound in bounds))
+        high = max(high, statistics.median(bound[1] for bound in bounds))
+    n = sum(estimate.n for estimate in estimates)
     how = f"{method}; no narrower than in unsteady processes"
     return Estimate(value=centre, low=low, high=high, unit=estimates[0].unit, scope="run", method=how, n=n)
 
@@ -79,8 +83,8 @@ def of_comparison(process: int, found: Comparison) -> ProcessTimes:
 def merge_measurements(found: Sequence[Measurement], by_process: Sequence[ProcessTimes]) -> Measurement:
     """Return one measurement of two or more, each from a process of its own; a time that not all have is left out."""
     first = found[0]
-    times = {name: [getattr(each, name) for each in found] for name in TIMES}
-    moved = [number for number, each in enumerate(found) if each.unsteady is not None]
+    times = {name: [getattr(measurement, name) for measurement in found] for name in TIMES}
+    moved = [number for number, measurement in enumerate(found) if measurement.unsteady is not None]
     merged = {
         name: over_processes(values, [values[number] for number in moved])
         for name, values in times.items()
@@ -95,22 +99,22 @@ def merge_measurements(found: Sequence[Measurement], by_process: Sequence[Proces
             **dict.fromkeys(TIMES),
             **merged,
             "scope": "run",
-            "unsteady": next((each.unsteady for each in found if each.unsteady is not None), None),
+            "unsteady": next((measurement.unsteady for measurement in found if measurement.unsteady is not None), None),
             "no_interval": None,
-            "method": _joined(each.method for each in found),
+            "method": _joined(measurement.method for measurement in found),
             "instrument_error_us": max(
-                (e for each in found if (e := each.instrument_error_us) is not None), default=None
+                (e for measurement in found if (e := measurement.instrument_error_us) is not None), default=None
             ),
             "precision_reached": reached,
             "stopped": "precise enough"
             if reached is not None and reached <= first.precision_wanted
             else "all processes",
-            "shape": _joined(each.shape for each in found),
-            "warmed_up": all(each.warmed_up for each in found),
-            "clock": _clock([each.clock for each in found]),
-            "samples": sum(each.samples for each in found),
-            "calls": sum(each.calls for each in found),
-            "took_s": sum(each.took_s for each in found),
+            "shape": _joined(measurement.shape for measurement in found),
+            "warmed_up": all(measurement.warmed_up for measurement in found),
+            "clock": _clock([measurement.clock for measurement in found]),
+            "samples": sum(measurement.samples for measurement in found),
+            "calls": sum(measurement.calls for measurement in found),
+            "took_s": sum(measurement.took_s for measurement in found),
             "notes": (*_notes(found), *(f"{name} was not measured in every process" for name in missing)),
             "processes": len(found),
             "by_process": tuple(by_process),
@@ -122,19 +126,19 @@ def merge_measurements(found: Sequence[Measurement], by_process: Sequence[Proces
 def merge_comparisons(found: Sequence[Comparison], by_process: Sequence[ProcessTimes]) -> Comparison:
     """Return one comparison of two or more, each from a process of its own, with a verdict over the processes."""
     first = found[0]
-    if any(each.quantity != first.quantity for each in found):
+    if any(comparison.quantity != first.quantity for comparison in found):
         raise TrialFailed(f"Not every process could be timed by {first.quantity.removesuffix('_us')}; use --by call.")
-    clock = _clock([each.clock for each in found])
+    clock = _clock([comparison.clock for comparison in found])
     return first.model_copy(
         update={
-            "first_us": over_processes([each.first_us for each in found]),
-            "others": tuple(_compared(found, place, clock) for place in range(len(first.others))),
-            "methods": {name: _joined(each.methods[name] for each in found) for name in first.methods},
-            "pairs": sum(each.pairs for each in found),
+            "first_us": over_processes([comparison.first_us for comparison in found]),
+            "others": tuple(_compared(found, index, clock) for index in range(len(first.others))),
+            "methods": {name: _joined(comparison.methods[name] for comparison in found) for name in first.methods},
+            "pairs": sum(comparison.pairs for comparison in found),
             "stopped": "all processes",
             "scope": "run",
             "clock": clock,
-            "took_s": sum(each.took_s for each in found),
+            "took_s": sum(comparison.took_s for comparison in found),
             "notes": _notes(found),
             "processes": len(found),
             "by_process": tuple(by_process),
@@ -144,7 +148,7 @@ def merge_comparisons(found: Sequence[Comparison], by_process: Sequence[ProcessT
 
 
 def _compared(found: Sequence[Comparison], place: int, clock: Clock) -> Compared:
-    sides = [each.others[place] for each in found]
+    sides = [comparison.others[place] for comparison in found]
     effect, confidence = found[0].minimum_effect, 1 - (1 - CONFIDENCE) / len(found[0].others)
     ratio, low, high, verdict = _judged([side.ratio for side in sides], effect, confidence)
     in_cycles = [side.cycles_ratio for side in sides if side.cycles_ratio is not None]
@@ -169,7 +173,7 @@ def _compared(found: Sequence[Comparison], place: int, clock: Clock) -> Compared
 
 def _judged(ratios: Sequence[float], effect: float, confidence: float) -> tuple[float, float, float, Verdict]:
     """Return the geometric mean of the processes' ratios, its interval, and what that says."""
-    level = drawn([max(each, TINY_US) for each in ratios])
+    level = drawn([max(process_ratio, TINY_US) for process_ratio in ratios])
     within = level.interval(confidence)
     assert within is not None  # noqa: S101 - two or more have an error
     low, high = within
@@ -184,17 +188,17 @@ def _moved(clock: Clock) -> bool:
 
 def _clock(clocks: Sequence[Clock]) -> Clock:
     """Return what the clock did in all processes."""
-    lows = [each.mhz_low for each in clocks if each.mhz_low is not None]
-    middles = [each.mhz for each in clocks if each.mhz is not None]
-    highs = [each.mhz_high for each in clocks if each.mhz_high is not None]
-    shares = [each.throttled_share for each in clocks if each.throttled_share is not None]
+    lows = [clock.mhz_low for clock in clocks if clock.mhz_low is not None]
+    middles = [clock.mhz for clock in clocks if clock.mhz is not None]
+    highs = [clock.mhz_high for clock in clocks if clock.mhz_high is not None]
+    shares = [clock.throttled_share for clock in clocks if clock.throttled_share is not None]
     return Clock(
         mhz_low=min(lows, default=None),
         mhz=float(np.median(middles)) if middles else None,
         mhz_high=max(highs, default=None),
         before=clocks[0].before,
         after=clocks[-1].after,
-        throttle=tuple(dict.fromkeys(reason for each in clocks for reason in each.throttle)),
+        throttle=tuple(dict.fromkeys(reason for clock in clocks for reason in clock.throttle)),
         throttled_share=float(np.mean(shares)) if shares else None,
         locked_mhz=clocks[0].locked_mhz,
     )
@@ -208,8 +212,8 @@ def _notes(found: Sequence[ResultT]) -> tuple[str, ...]:
     """Return what is noted, once where it differs between processes only in its numbers, and of how many it holds."""
     shown: dict[str, str] = {}
     count: Counter[str] = Counter()
-    for each in found:
-        kinds: Mapping[str, str] = {re.sub(r"[\d.]+", "#", note): note for note in each.notes}
+    for result in found:
+        kinds: Mapping[str, str] = {re.sub(r"[\d.]+", "#", note): note for note in result.notes}
         for kind, note in kinds.items():
             shown.setdefault(kind, note)
             count[kind] += 1

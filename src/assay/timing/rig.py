@@ -139,35 +139,35 @@ class CudaRig:
         from assay.timing.cuda.trace import TraceClock
         from assay.timing.cuda.work import Work
 
-        bench = self._bench
-        allows = found.find_out(bench, bound.call, options.setup, steady=first.steady, limit_s=options.limit_s)
-        method, why = found.choose(allows, options.method)
-        if allows.operations == 0:
+        device = self._bench
+        capability = found.find_out(device, bound.call, options.setup, steady=first.steady, limit_s=options.limit_s)
+        method, why = found.choose(capability, options.method)
+        if capability.operations == 0:
             return wall_only(bound, options, first, why=why)
         if method == "wall":
             wall = self._wall(bound, options)
-            return Rigged(bound, wall, "call_us", options.device, why, allows.operations, notes=first.notes)
+            return Rigged(bound, wall, "call_us", options.device, why, capability.operations, notes=first.notes)
         work = Work(
             bound.call,
             options.cache,
             calls=calls_in_a_batch(first.least_us, options.cache, options.batch_us),
             setup=options.setup,
             limit_s=options.limit_s,
-            operations=None if allows.branches else allows.operations,
-            waits=allows.waits,
+            operations=None if capability.branches else capability.operations,
+            waits=capability.waits,
         )
-        rigged = Rigged(bound, TraceClock(bench, work), "busy_us", options.device, why, allows.operations)
-        rigged = replace(
-            rigged, wall=self._wall(bound, options) if "call" in options.times else None, notes=first.notes
+        timed_call = Rigged(bound, TraceClock(device, work), "busy_us", options.device, why, capability.operations)
+        timed_call = replace(
+            timed_call, wall=self._wall(bound, options) if "call" in options.times else None, notes=first.notes
         )
         if method == "trace":
-            return rigged
-        clock = GraphClock(bench, work) if method == "graph" else QueueClock(bench, work)
-        error_us = bench.known.error_us[method]
+            return timed_call
+        clock = GraphClock(device, work) if method == "graph" else QueueClock(device, work)
+        error_us = device.known.error_us[method]
         if work.operations == 1:
-            return replace(rigged, instrument=clock, error_us=error_us)
-        beside = rigged.instrument if "busy" in options.times and options.method == "auto" else None
-        return replace(rigged, instrument=clock, decisive="span_us", error_us=error_us, beside=beside)
+            return replace(timed_call, instrument=clock, error_us=error_us)
+        busy_instrument = timed_call.instrument if "busy" in options.times and options.method == "auto" else None
+        return replace(timed_call, instrument=clock, decisive="span_us", error_us=error_us, beside=busy_instrument)
 
     def forget(self) -> None:
         """Give back the memory of graphs that are not needed any more."""
@@ -175,16 +175,16 @@ class CudaRig:
         self._bench.torch.cuda.empty_cache()
 
     def _wall(self, bound: Bound, options: Options) -> WallClock:
-        bench = self._bench
+        device = self._bench
 
         def before() -> None:
             if options.setup is not None:
                 options.setup()
             if options.cache == "cold":
-                bench.overwrite_cache()
-            bench.finish(options.limit_s)
+                device.overwrite_cache()
+            device.finish(options.limit_s)
 
-        return WallClock(bound.call, finish=lambda: bench.finish(options.limit_s), before=before, alone=True)
+        return WallClock(bound.call, finish=lambda: device.finish(options.limit_s), before=before, alone=True)
 
     def reader(self) -> ClockReader | None:
         """Return a reader of NVML; null where NVML does not answer or does not know the GPU."""
@@ -215,8 +215,8 @@ def set_up(on: Rig, bound: Bound, options: Options) -> Rigged:
 
 def batched_alike(firsts: Sequence[FirstCalls]) -> list[FirstCalls]:
     """Return what the first calls showed; those that took about as long now say the same, so that their batches are."""
-    least_us = alike([each.least_us for each in firsts])
-    return [replace(each, least_us=us) for each, us in zip(firsts, least_us, strict=True)]
+    least_us = alike([first.least_us for first in firsts])
+    return [replace(first, least_us=us) for first, us in zip(firsts, least_us, strict=True)]
 
 
 def set_up_together(on: Rig, bounds: Sequence[Bound], options: Options, stack: contextlib.ExitStack) -> list[Rigged]:
@@ -225,12 +225,12 @@ def set_up_together(on: Rig, bounds: Sequence[Bound], options: Options, stack: c
     for bound in bounds:
         with blamed(bound.name):
             firsts.append(on.first_calls(bound, options))
-    rigged = []
+    timed_calls = []
     for bound, first in zip(bounds, batched_alike(firsts), strict=True):
         with blamed(bound.name):
-            rigged.append(on.set_up(bound, options, first))
-        stack.callback(rigged[-1].close)
-    return rigged
+            timed_calls.append(on.set_up(bound, options, first))
+        stack.callback(timed_calls[-1].close)
+    return timed_calls
 
 
 def _nothing() -> None:

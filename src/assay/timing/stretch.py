@@ -79,25 +79,25 @@ class _Sampled:
         """Find out, at the looks that are due, whether the median is known well enough."""
         while self._looks and self._looks[0].n <= self.count and not self.enough:
             look = self._looks.pop(0)
-            seen = joined(self._batches)[self._rigged.instrument.primary][: look.n]
-            within = interval(seen, look, precision)
-            middle = abs(median(seen))
+            values = joined(self._batches)[self._rigged.instrument.primary][: look.n]
+            within = interval(values, look, precision)
+            middle = abs(median(values))
             precise = within is not None and within[1] - within[0] <= 2 * precision * middle
-            self.enough = precise and not may_still_move(seen)
+            self.enough = precise and not may_still_move(values)
 
     def series(self, subject: int) -> list[Series]:
         """Return all that was taken."""
-        each = self._rigged.instrument.calls_per_sample
-        found = [
-            Series(subject, KEPT_AS.get(name, name), array("d", samples.tolist()), each)
+        calls_per_sample = self._rigged.instrument.calls_per_sample
+        all_series = [
+            Series(subject, KEPT_AS.get(name, name), array("d", samples.tolist()), calls_per_sample)
             for name, samples in joined(self._batches).items()
         ]
         if self._rigged.wall is not None:
-            found.append(Series(subject, "call_us", self._calls_us, self._rigged.wall.calls_per_sample))
+            all_series.append(Series(subject, "call_us", self._calls_us, self._rigged.wall.calls_per_sample))
         clock = [batch.mhz for batch in self._batches if batch.mhz is not None]
         if clock:
-            found.append(Series(subject, "clock_mhz", array("d", clock), self.count // len(self._batches)))
-        return found
+            all_series.append(Series(subject, "clock_mhz", array("d", clock), self.count // len(self._batches)))
+        return all_series
 
 
 KEPT_AS = {"cycles": "busy_cycles"}
@@ -116,28 +116,28 @@ def take(
     start = now = time.perf_counter_ns()
     order = Order(seed)
     with quiet_collector():
-        sampled = [_Sampled(each) for each in rigged]
-        for place in order.next(range(len(rigged))):
-            sampled[place].go()
+        sampled = [_Sampled(timed_call) for timed_call in rigged]
+        for index in order.next(range(len(rigged))):
+            sampled[index].go()
         round_ns = max(1, time.perf_counter_ns() - start)
         rounds = 1
         watch.look()
         while (now := time.perf_counter_ns()) + round_ns // 2 < until_ns:
-            if all(each.enough or each.count >= MOST_SAMPLES for each in sampled):
+            if all(call.enough or call.count >= MOST_SAMPLES for call in sampled):
                 break
-            for place in order.next(range(len(rigged))):
-                sampled[place].go()
+            for index in order.next(range(len(rigged))):
+                sampled[index].go()
             watch.look()
             rounds += 1
             if rounds <= TIMED_ROUNDS:
                 round_ns = max(1, min(round_ns, time.perf_counter_ns() - now))
             if precision is not None and rounds >= TIMED_ROUNDS:
-                for each in sampled:
+                for call in sampled:
                     if rounds == TIMED_ROUNDS:
-                        each.plan((until_ns - start) // round_ns, rounds)
-                    each.look(precision)
+                        call.plan((until_ns - start) // round_ns, rounds)
+                    call.look(precision)
         now = time.perf_counter_ns()
-    series = [s for i, each in enumerate(sampled) for s in each.series(i)]
+    series = [s for i, call in enumerate(sampled) for s in call.series(i)]
     if reader is not None and not math.isnan(watch.labels[0]):
         series += [Series(i, "throttled", array("d", watch.labels)) for i in range(len(sampled))]
     return Stretch(start, now, tuple(series))

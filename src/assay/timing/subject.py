@@ -61,15 +61,15 @@ def bind(
         raise BadInput(f"{named} cannot be called: give a function, such as lambda: f(x).")
     if any(lazy(function) for lazy in _LAZY):
         raise BadInput(_lazy(named))
-    given = dict(kwargs or {})
+    named_args = dict(kwargs or {})
     try:
-        inspect.signature(function).bind(*args, **given)
+        inspect.signature(function).bind(*args, **named_args)
     except TypeError as error:
         raise BadInput(f"{named}: {error}. Give args=(…) and kwargs={{…}}, or wrap it: lambda: f(x).") from None
     except ValueError:
         pass  # some functions written in C do not say what they take
-    call = functools.partial(function, *args, **given) if args or given else function
-    return Bound(named, call, (*args, *given.values()))
+    call = functools.partial(function, *args, **named_args) if args or named_args else function
+    return Bound(named, call, (*args, *named_args.values()))
 
 
 def _lazy(name: str) -> str:

@@ -36,20 +36,20 @@ def mend_helion() -> Iterator[None]:
     """
     try:
         tuner: Any = importlib.import_module(HELIONS)
-        theirs, theirs_in_turns = tuner.do_bench, tuner.interleaved_bench
+        original_bench, original_interleaved = tuner.do_bench, tuner.interleaved_bench
     except (ImportError, AttributeError) as error:
         raise MachineCannot(f"There is no Helion here whose tuner can be mended (made for 1.0): {error}.") from None
 
-    def alone(*args: Any, process_group_name: str | None = None, **kwargs: Any) -> Any:
+    def bench_alone(*args: Any, process_group_name: str | None = None, **kwargs: Any) -> Any:
         if process_group_name is not None:
-            return theirs(*args, process_group_name=process_group_name, **kwargs)
+            return original_bench(*args, process_group_name=process_group_name, **kwargs)
         return do_bench(*args, **kwargs)
 
-    tuner.do_bench, tuner.interleaved_bench = alone, interleaved
+    tuner.do_bench, tuner.interleaved_bench = bench_alone, interleaved
     try:
         yield
     finally:
-        tuner.do_bench, tuner.interleaved_bench = theirs, theirs_in_turns
+        tuner.do_bench, tuner.interleaved_bench = original_bench, original_interleaved
 
 
 def interleaved(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str | None = None) -> list[float]:  # noqa: ARG001 - the shape that Helion calls
@@ -57,21 +57,21 @@ def interleaved(fns: Sequence[Callable[[], object]], *, repeat: int, desc: str |
 
     Of the shape that Helion's setting ``autotune_benchmark_fn`` takes.
     """
-    chosen = options(
+    timing_options = options(
         device=None, cache=None, method="auto", precision=PRECISION, budget_s=BUDGET_S, times=TIMES, limit_s=LIMIT_S
     )
-    on = rig(chosen)
+    timer_setup = rig(timing_options)
     with contextlib.ExitStack() as stack:
         stack.enter_context(own_errors())
-        bound = [bind(function, name=f"number {place}") for place, function in enumerate(fns)]
-        rigged = set_up_together(on, bound, chosen, stack)
-        quantity = common_quantity(rigged)
-        instruments = [instrument_for(each, quantity) for each in rigged]
+        bound = [bind(function, name=f"number {index}") for index, function in enumerate(fns)]
+        timed_calls = set_up_together(timer_setup, bound, timing_options, stack)
+        quantity = common_quantity(timed_calls)
+        instruments = [instrument_for(timed_call, quantity) for timed_call in timed_calls]
         stack.enter_context(quiet_collector())
         try_out(instruments)
-        a_round = min((len(each.take().quantities[quantity]) for each in instruments), default=1)
-        turns, order = [Turn() for _ in instruments], Order(seed=0)
-        for _ in range(max(FEWEST_ROUNDS, min(MOST_ROUNDS, math.ceil(repeat / a_round)))):
-            for place in order.next(range(len(instruments))):
-                turns[place].add(instruments[place].take(), quantity)
-    return [float(np.median(turn.us)) / 1000 for turn in turns]
+        samples_per_round = min((len(instrument.take().quantities[quantity]) for instrument in instruments), default=1)
+        medians, order = [Turn() for _ in instruments], Order(seed=0)
+        for _ in range(max(FEWEST_ROUNDS, min(MOST_ROUNDS, math.ceil(repeat / samples_per_round)))):
+            for index in order.next(range(len(instruments))):
+                medians[index].add(instruments[index].take(), quantity)
+    return [float(np.median(turn.us)) / 1000 for turn in medians]

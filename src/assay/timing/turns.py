@@ -101,7 +101,7 @@ class Blaming:
 
 def common_quantity(rigged: Iterable[Rigged]) -> Quantity:
     """Return the time to compare calls by: kernels at work where that is what each is measured by, or the span."""
-    decisive = {each.decisive for each in rigged}
+    decisive = {timed_call.decisive for timed_call in rigged}
     if len(decisive) == 1:
         return decisive.pop()
     return "call_us" if "call_us" in decisive else "span_us"
@@ -126,11 +126,11 @@ def try_out(instruments: Iterable[Instrument]) -> None:
 
 def share_plans(instruments: Iterable[Instrument]) -> None:
     """Have calls that take turns put together in the same way: what was averaged must not tell them apart."""
-    own = [each.own if isinstance(each, Blaming) else each for each in instruments]
-    share_batches([each for each in own if isinstance(each, WallClock)])
-    stamped = [each for each in own if isinstance(each, Averaging)]
-    for each, typical_us in zip(stamped, alike([each.typical_us for each in stamped]), strict=True):
-        each.average_by(typical_us)
+    unwrapped = [instrument.own if isinstance(instrument, Blaming) else instrument for instrument in instruments]
+    share_batches([instrument for instrument in unwrapped if isinstance(instrument, WallClock)])
+    stamped = [instrument for instrument in unwrapped if isinstance(instrument, Averaging)]
+    for instrument, typical_us in zip(stamped, alike([instrument.typical_us for instrument in stamped]), strict=True):
+        instrument.average_by(typical_us)
 
 
 class Order:
@@ -142,13 +142,13 @@ class Order:
 
     def next(self, contenders: Iterable[int]) -> list[int]:
         """Return the order of the next round."""
-        wanted = list(contenders)
-        if self._last is not None and sorted(self._last) == sorted(wanted):
+        indices = list(contenders)
+        if self._last is not None and sorted(self._last) == sorted(indices):
             order, self._last = self._last[::-1], None
             return order
-        self._shuffle(wanted)
-        self._last = wanted
-        return list(wanted)
+        self._shuffle(indices)
+        self._last = indices
+        return list(indices)
 
 
 def round_seconds(instruments: Iterable[Instrument], budget_s: float) -> float:

@@ -136,7 +136,7 @@ def take(
 
     At least one round is taken, whatever the time.
     """
-    taken = tuple(Taken(k) for k in calls_per_sample)
+    by_subject = tuple(Taken(k) for k in calls_per_sample)
     order = list(range(len(subjects)))
     shuffle = random.Random(seed).shuffle  # noqa: S311 - an order is no secret
     most = samples if samples is not None else MOST_SAMPLES
@@ -146,10 +146,10 @@ def take(
             if len(order) > 1:
                 shuffle(order)
             for index in order:
-                now = _sample(subjects[index], taken[index])
+                now = _sample(subjects[index], by_subject[index])
             if until_ns is not None and now >= until_ns:
                 break
-    return Block(start, now, taken)
+    return Block(start, now, by_subject)
 
 
 def _sample(subject: Timed, into: Taken) -> int:

@@ -86,8 +86,8 @@ class WallClock:
 
     def take(self) -> Batch:
         """Take a few samples, one after another."""
-        taken = [self.sample_us() for _ in range(self.batching.samples_per_batch)]
-        return Batch({"call_us": np.array(taken, dtype=np.float64)})
+        samples_us = [self.sample_us() for _ in range(self.batching.samples_per_batch)]
+        return Batch({"call_us": np.array(samples_us, dtype=np.float64)})
 
     def sample_us(self) -> float:
         """Take one sample: microseconds per call."""

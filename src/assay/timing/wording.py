@@ -78,19 +78,19 @@ def clock_text(clock: Clock) -> str:
 
 def precision_text(measurement: Measurement) -> str:
     """Return whether the precision that was wanted was reached, and why not."""
-    wanted = f"±{percent_text(measurement.precision_wanted)}"
+    target = f"±{percent_text(measurement.precision_wanted)}"
     if measurement.stopped == "precise enough":
-        return f"{wanted} reached"
+        return f"{target} reached"
     if measurement.stopped == "two levels":
-        return f"{wanted} cannot be reached: the times switch between two levels"
+        return f"{target} cannot be reached: the times switch between two levels"
     if measurement.processes > 1 and measurement.precision_reached is not None:
-        return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} over the processes"
+        return f"{target} not reached, ±{percent_text(measurement.precision_reached)} over the processes"
     if measurement.precision_reached is None:
         why = measurement.no_interval or measurement.shape
-        return f"{wanted} not reached: the samples allow no interval ({why})"
+        return f"{target} not reached: the samples allow no interval ({why})"
     if measurement.stopped == "sample limit":
-        return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} with as many samples as are kept"
-    return f"{wanted} not reached, ±{percent_text(measurement.precision_reached)} when the budget was spent"
+        return f"{target} not reached, ±{percent_text(measurement.precision_reached)} with as many samples as are kept"
+    return f"{target} not reached, ±{percent_text(measurement.precision_reached)} when the budget was spent"
 
 
 def comparison_text(comparison: Comparison) -> str:

@@ -71,7 +71,7 @@ def searched(problem: Problem, *, seed: int, budget_s: float, **settings: Any) -
             autotune_progress_bar=False,
             **settings,
         )
-        with _told() as told:
+        with _told() as metrics:
             try:
                 config, reason = as_params(dict(bound.autotune(problem.args, force=True))), None
             except Exception as error:  # noqa: BLE001 - Helion has many ways to say that it found nothing
@@ -80,12 +80,12 @@ def searched(problem: Problem, *, seed: int, budget_s: float, **settings: Any) -
         tried = read_log(lines.read_text(encoding="utf-8")) if lines.exists() else ()
     return Found(
         config,
-        time_of(config, tried, told.get("best_perf_ms")) if config is not None else None,
+        time_of(config, tried, metrics.get("best_perf_ms")) if config is not None else None,
         tried,
-        tuning_s=told.get("autotune_time"),
+        tuning_s=metrics.get("autotune_time"),
         version=version("helion"),
         reason=reason,
-        notes=(*notes, *_failures(told)),
+        notes=(*notes, *_failures(metrics)),
     )
 
 
@@ -113,10 +113,10 @@ def time_of(config: Params, tried: tuple[Tried, ...], best_ms: float | None) -> 
 
     What it chose may be missing in the log: settings that are the default are left out at the end of a search.
     """
-    seen = [each.time_us for each in tried if each.config == config and each.time_us is not None]
-    if seen:
-        return seen[-1]
-    times = [each.time_us for each in tried if each.time_us is not None]
+    logged_us = [entry.time_us for entry in tried if entry.config == config and entry.time_us is not None]
+    if logged_us:
+        return logged_us[-1]
+    times = [entry.time_us for entry in tried if entry.time_us is not None]
     return 1000 * best_ms if best_ms else min(times, default=None)
 
 
@@ -129,12 +129,12 @@ def _can_be_told() -> bool:
 @contextlib.contextmanager
 def _on_its_own(folder: str) -> Iterator[None]:
     """Keep Helion from what it has kept of other searches, and what it leaves behind in a folder that will go."""
-    place, tempfile.tempdir = tempfile.tempdir, folder
+    previous, tempfile.tempdir = tempfile.tempdir, folder
     try:
         with variable(NO_CACHE, "1"):
             yield
     finally:
-        tempfile.tempdir = place
+        tempfile.tempdir = previous
 
 
 @contextlib.contextmanager
@@ -142,14 +142,14 @@ def _told() -> Iterator[dict[str, Any]]:
     """Hear what Helion says of its search once it has ended: how long it took, and what failed."""
     from helion.autotuner import metrics
 
-    told: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
 
     def hear(said: Any) -> None:
-        told.update(said.to_dict())
+        collected.update(said.to_dict())
 
     metrics.register_post_autotune_hook(hear)
     try:
-        yield told
+        yield collected
     finally:
         metrics.remove_post_autotune_hook(hear)
 

@@ -36,10 +36,10 @@ def read_log(text: str) -> tuple[Tried, ...]:
     if missing:
         there = ", ".join(rows.fieldnames or ()) or "none"
         raise TrialFailed(f"Helion's log has no column {missing[0]!r}; those it has: {there}")
-    found: dict[str, Tried] = {}
+    configs: dict[str, Tried] = {}
     for row in rows:
-        found[row["config"]] = _tried(row)
-    return tuple(found.values())
+        configs[row["config"]] = _tried(row)
+    return tuple(configs.values())
 
 
 def _tried(row: dict[str, str]) -> Tried:
@@ -61,9 +61,9 @@ def read_config(text: str) -> dict[str, Any]:
     try:
         call = ast.parse(text, mode="eval").body
         keywords = call.keywords if isinstance(call, ast.Call) else []
-        found = {str(each.arg): ast.literal_eval(each.value) for each in keywords}
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
     except (SyntaxError, ValueError):
         raise TrialFailed(unreadable) from None
-    if not found:
+    if not settings:
         raise TrialFailed(unreadable)
-    return found
+    return settings

@@ -37,23 +37,23 @@ def read_found(text: str) -> Found:
         TrialFailed: It is not of that form; what is wrong with it.
     """
     try:
-        said = json.loads(text)
+        output = json.loads(text)
     except ValueError as error:
         raise TrialFailed(f"what the tuner wrote is not JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise TrialFailed(f"what the tuner wrote is no object, but {type(said).__name__}")
-    missing = [name for name in KEYS if name not in said]
+    if not isinstance(output, dict):
+        raise TrialFailed(f"what the tuner wrote is no object, but {type(output).__name__}")
+    missing = [name for name in KEYS if name not in output]
     if missing:
         raise TrialFailed(f"what the tuner wrote lacks {', '.join(missing)}")
-    tried = tuple(_all_tried(said["all_benchmark_times"]))
-    notes = [f"kernel {said['kernel_name']}"]
-    if said["num_configs_tested"] != len(tried):
-        notes.append(f"it says that it tested {said['num_configs_tested']} configurations, and lists {len(tried)}")
-    tuning_s = _number(said["autotune_duration_seconds"], "autotune_duration_seconds")
-    if said["best_config"] is None:
+    tried = tuple(_all_tried(output["all_benchmark_times"]))
+    notes = [f"kernel {output['kernel_name']}"]
+    if output["num_configs_tested"] != len(tried):
+        notes.append(f"it says that it tested {output['num_configs_tested']} configurations, and lists {len(tried)}")
+    tuning_s = _number(output["autotune_duration_seconds"], "autotune_duration_seconds")
+    if output["best_config"] is None:
         return Found(None, tried=tried, tuning_s=tuning_s, reason="it chose no configuration", notes=tuple(notes))
-    best_us = 1000 * _number(said["best_time_ms"], "best_time_ms")
-    return Found(as_params(said["best_config"]), best_us, tried, tuning_s=tuning_s, notes=tuple(notes))
+    best_us = 1000 * _number(output["best_time_ms"], "best_time_ms")
+    return Found(as_params(output["best_config"]), best_us, tried, tuning_s=tuning_s, notes=tuple(notes))
 
 
 def as_params(config: Any) -> Params:
@@ -87,11 +87,11 @@ def _all_tried(times: Any) -> Iterator[Tried]:
     if isinstance(times, dict):
         yield from (_tried(as_params(config), time_ms) for config, time_ms in times.items())
     elif isinstance(times, list):
-        for place, each in enumerate(times):
-            if isinstance(each, dict):
-                yield _tried(as_params(each.get("config", {"number": place})), each.get("time_ms"))
+        for index, entry in enumerate(times):
+            if isinstance(entry, dict):
+                yield _tried(as_params(entry.get("config", {"number": index})), entry.get("time_ms"))
             else:
-                yield _tried({"number": place}, each)
+                yield _tried({"number": index}, entry)
     else:
         raise TrialFailed(f"what the tuner wrote has all_benchmark_times of type {type(times).__name__}")
 

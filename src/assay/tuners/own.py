@@ -52,25 +52,25 @@ def tune(job: Job) -> Found:
     configs = in_random_order(space(workload, job), job.seed)
     begin = time.perf_counter()
     with sharing(), contextlib.ExitStack() as stack:
-        lineup = line_up(workload, configs, job)
-        for prepared in lineup.ready.values():
+        checked = line_up(workload, configs, job)
+        for prepared in checked.ready.values():
             stack.callback(prepared.close)
-        if not lineup.ready:
-            first = lineup.out[0].reason
-            return Found(None, tried=tuple(lineup.out), reason=f"no configuration works; of the first: {first}")
+        if not checked.ready:
+            first = checked.out[0].reason
+            return Found(None, tried=tuple(checked.out), reason=f"no configuration works; of the first: {first}")
         left_s = job.tuner.budget_s - (time.perf_counter() - begin)
         try:
             result = pick(
-                {name: prepared.call for name, prepared in lineup.ready.items()},
-                configs=lineup.configs,
+                {name: prepared.call for name, prepared in checked.ready.items()},
+                configs=checked.configs,
                 device=torch_device(job.device),
                 cache=job.cache if job.device.startswith("cuda") else None,
                 budget_s=max(SHORTEST_RACE_S, left_s),
                 seed=job.seed,
             )
         except TrialFailed as error:
-            return Found(None, tried=tuple(lineup.out), reason=str(error))
-    return _found(result, lineup, job)
+            return Found(None, tried=tuple(checked.out), reason=str(error))
+    return _found(result, checked, job)
 
 
 def in_random_order(configs: Sequence[Params], seed: int) -> list[Params]:
@@ -82,26 +82,26 @@ def in_random_order(configs: Sequence[Params], seed: int) -> list[Params]:
 
 def line_up(workload: Workload, configs: Sequence[Params], job: Job) -> LineUp:
     """Prepare and check configurations until all are, or their part of the budget is spent."""
-    lineup = LineUp()
+    checked = LineUp()
     deadline = time.perf_counter() + PREPARING * job.tuner.budget_s
     for number, config in enumerate(configs):
         if number and time.perf_counter() > deadline:
-            lineup.left = len(configs) - number
+            checked.left = len(configs) - number
             break
         try:
             prepared = workload.prepare(job.subject.params, config, device=job.device, seed=job.seed)
             wrong = _wrong(prepared)
             deadline -= FIRST_CALLS * _call_s(prepared) if wrong is None else 0.0
         except Exception as error:  # noqa: BLE001 - whatever it raises is why it cannot be chosen
-            lineup.out.append(Tried(config=config, reason=why(error)))
+            checked.out.append(Tried(config=config, reason=why(error)))
             continue
         if wrong is not None:
             prepared.close()
-            lineup.out.append(Tried(config=config, reason=wrong))
+            checked.out.append(Tried(config=config, reason=wrong))
             continue
         name = " ".join(f"{setting}={value}" for setting, value in config.items())
-        lineup.ready[name], lineup.configs[name] = prepared, config
-    return lineup
+        checked.ready[name], checked.configs[name] = prepared, config
+    return checked
 
 
 def _call_s(prepared: Prepared) -> float:
@@ -118,7 +118,10 @@ def _wrong(prepared: Prepared) -> str | None:
 
 
 def _found(result: Pick, lineup: LineUp, job: Job) -> Found:
-    tried = (Tried(config=each.config or {}, time_us=each.time_us, reason=each.reason) for each in result.ranking)
+    tried = (
+        Tried(config=candidate.config or {}, time_us=candidate.time_us, reason=candidate.reason)
+        for candidate in result.ranking
+    )
     sure = f"within {result.tolerance:.0%} of the best with a probability of {result.probability:.2f}"
     notes = [f"picked by {result.quantity} over {result.rounds} rounds, {result.stopped}; {sure}"]
     if lineup.left:

@@ -33,9 +33,9 @@ def tune(job: Job) -> Found:
     workload = registry.find(job.subject.workload, job.subject.impl)
     configs = space(workload, job)
     launch = cast("TritonWorkload", workload).launch(job.subject.params, device=job.device, seed=job.seed)
-    found = tuned(launch, configs)
+    result = tuned(launch, configs)
     import_torch().cuda.synchronize()
-    return found
+    return result
 
 
 def tuned(launch: Launch, configs: Sequence[Params], do_bench: Callable[..., Any] | None = None) -> Found:
@@ -43,15 +43,17 @@ def tuned(launch: Launch, configs: Sequence[Params], do_bench: Callable[..., Any
     import triton
 
     settings = [launch.settings(config) for config in configs]
-    theirs = [triton.Config(each, **launch_options(config)) for each, config in zip(settings, configs, strict=True)]
-    tuner: Any = triton.autotune(theirs, key=[], do_bench=do_bench)(kernel(launch.kernel))
+    triton_configs = [
+        triton.Config(setting, **launch_options(config)) for setting, config in zip(settings, configs, strict=True)
+    ]
+    tuner: Any = triton.autotune(triton_configs, key=[], do_bench=do_bench)(kernel(launch.kernel))
     tuner.cache_results = False  # or a variable of the user's has it take what it found another time
     tuner[launch.grid](*launch.args, **launch.fixed)
     timings = getattr(tuner, "configs_timings", {})
-    ours = dict(zip(theirs, configs, strict=True))
-    tried = tuple(_tried(ours[each], timing) for each, timing in timings.items())
-    best = ours[tuner.best_config]
-    works = {str(each.config): each.time_us for each in tried}
+    config_of = dict(zip(triton_configs, configs, strict=True))
+    tried = tuple(_tried(config_of[triton_config], timing) for triton_config, timing in timings.items())
+    best = config_of[tuner.best_config]
+    works = {str(entry.config): entry.time_us for entry in tried}
     if tried and works[str(best)] is None:
         return Found(None, tried=tried, version=version("triton"), reason=f"no configuration works: {DOES_NOT_RUN}")
     return Found(best, works.get(str(best)), tried, version=version("triton"), notes=(NOT_TOLD,))

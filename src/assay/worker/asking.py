@@ -28,7 +28,7 @@ def answer_of(
         within_s: Who takes longer is ended.
     """
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-P", "-m", module],
             input=json.dumps(wish),
             capture_output=True,
@@ -39,10 +39,10 @@ def answer_of(
         )
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {within_s:g} s"}
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        last = done.stderr.strip().splitlines()
-        return {"error": last[-1] if last else f"the process ended with {done.returncode}"}
+    lines = result.stdout.strip().splitlines()
+    if result.returncode != 0 or not lines:
+        last = result.stderr.strip().splitlines()
+        return {"error": last[-1] if last else f"the process ended with {result.returncode}"}
     try:
         answer: dict[str, Any] = json.loads(lines[-1])
     except ValueError:

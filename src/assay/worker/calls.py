@@ -31,15 +31,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     del sys.argv[1:]  # they are ours, and user code may read its own
     try:
-        make(given.workload, dict(map(_parameter, given.param)), given)
+        make(options.workload, dict(map(_parameter, options.param)), options)
     except AssayError as error:
         sys.stderr.write(f"assay: {error}\n")
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        sys.stderr.write(f"assay: {given.workload}: {explain(error).reason}\n")
+        sys.stderr.write(f"assay: {options.workload}: {explain(error).reason}\n")
         return 4
     return 0
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def cpu_seconds() -> float:
     """Return the CPU time of this process and of those it started and that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def evidence(held: Held) -> say.Finished:

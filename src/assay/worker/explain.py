@@ -30,13 +30,13 @@ _MOST_CHARACTERS = 300
 def explain(error: BaseException) -> say.Failed:
     """Return a failure as one sentence."""
     if isinstance(error, AssayError):
-        senseless = isinstance(error, BadInput)
-        return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot), senseless=senseless)
+        is_invalid = isinstance(error, BadInput)
+        return say.Failed(reason=str(error), refused=isinstance(error, MachineCannot), senseless=is_invalid)
     text = " ".join(str(error).split())
-    told = text[:_MOST_CHARACTERS]
+    shortened = text[:_MOST_CHARACTERS]
     if out_of_memory(error):
-        return say.Failed(reason=f"out of memory: {told or type(error).__name__}")
-    reason = f"{type(error).__name__}: {told}" if told else type(error).__name__
+        return say.Failed(reason=f"out of memory: {shortened or type(error).__name__}")
+    reason = f"{type(error).__name__}: {shortened}" if shortened else type(error).__name__
     return say.Failed(reason=reason, by_another=any(words in text.lower() for words in _GONE))
 
 

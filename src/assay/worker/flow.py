@@ -72,8 +72,12 @@ class Flow:
 
     def _host(self) -> Lane:
         timed = [Timed(p.call, p.synchronize, p.reports_extras) for p in self._prepared]
-        together = iter(calls_in_samples([(each.call, each.synchronize) for each in timed if not each.reports_extras]))
-        calls = [1 if each.reports_extras else next(together) for each in timed]
+        counts = iter(
+            calls_in_samples(
+                [(timed_call.call, timed_call.synchronize) for timed_call in timed if not timed_call.reports_extras]
+            )
+        )
+        calls = [1 if timed_call.reports_extras else next(counts) for timed_call in timed]
         return WallLane(timed, calls, most=self._most)
 
     def _gpu(self) -> Lane:

@@ -71,12 +71,17 @@ def _profiled(wish: TraceWish, ready: Ready, torch: Any) -> tuple[CallSpan, ...]
     from torch.autograd.profiler import profile, record_function
 
     on_gpu = wish.device.startswith("cuda") and torch.cuda.is_available()
-    how = {"use_device": "cuda" if on_gpu else None, "use_kineto": True}
+    profile_options = {"use_device": "cuda" if on_gpu else None, "use_kineto": True}
     spans: list[CallSpan] = []
     try:
-        with variable("TEARDOWN_CUPTI", "0"), profile(**how), record_function("warm-up"), _theirs(wish, ready):
+        with (
+            variable("TEARDOWN_CUPTI", "0"),
+            profile(**profile_options),
+            record_function("warm-up"),
+            _theirs(wish, ready),
+        ):
             ready.call()
-        with profile(**how) as seen, _theirs(wish, ready):
+        with profile(**profile_options) as profiler, _theirs(wish, ready):
             for number in range(wish.calls):
                 entered_ns = time.monotonic_ns()
                 with record_function(mark(number)):
@@ -87,7 +92,7 @@ def _profiled(wish: TraceWish, ready: Ready, torch: Any) -> tuple[CallSpan, ...]
             ready.prepared.synchronize()
             if on_gpu:
                 torch.cuda.synchronize()
-        seen.export_chrome_trace(wish.file)
+        profiler.export_chrome_trace(wish.file)
     except RuntimeError as error:
         raise MachineCannot(f"PyTorch's profiler cannot trace here: {' '.join(str(error).split())[:200]}.") from error
     return tuple(spans)

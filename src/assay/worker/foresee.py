@@ -25,8 +25,8 @@ def ask(params: Params, device: str, uuids: Sequence[str] = ()) -> dict[str, Any
     ``refused``, why it cannot be; or ``error``, why nothing is known.
     """
     environment = {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
-    wish: dict[str, Any] = {"params": params, "device": device}
-    return answer_of("assay.worker.foresee", wish, environment=environment)
+    request: dict[str, Any] = {"params": params, "device": device}
+    return answer_of("assay.worker.foresee", request, environment=environment)
 
 
 def foreseen(wish: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def _planned(generation: Generation, device: str) -> tuple[Predicted, Plan | Non
     """Return what a model takes, and where its parts would lie; null where ranks share every part."""
     from assay.workloads.generation.loading import emptied, planned_for
 
-    empty, sizes, seen = emptied(generation, device)
-    return sizes, None if generation.tp_plan else planned_for(generation, empty, sizes, seen)
+    empty, sizes, visible = emptied(generation, device)
+    return sizes, None if generation.tp_plan else planned_for(generation, empty, sizes, visible)
 
 
 def main() -> int:

@@ -148,8 +148,8 @@ class Worker:
         end_descendants()
         for subject in self._told.role.subjects if self._told is not None else ():
             origin.make_sure(subject)
-        held = self._held if self._told is None else still_held(self._held, self._told.allotment)
-        self._line.send(evidence(held))
+        isolation = self._held if self._told is None else still_held(self._held, self._told.allotment)
+        self._line.send(evidence(isolation))
 
 
 def workplace(told: say.Prepare) -> str:
@@ -191,16 +191,16 @@ def main(arguments: Sequence[str]) -> int:
     keep_last_words()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as sock:
-        line = say.Line(sock)
-        copies.watch(lambda reason: line.send(say.Failed(reason=reason)))
+        connection = say.Line(sock)
+        copies.watch(lambda reason: connection.send(say.Failed(reason=reason)))
         try:
-            Worker(line).serve()
+            Worker(connection).serve()
         except (say.Closed, BrokenPipeError, ConnectionResetError):
             return 1
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is told to the parent
             if not isinstance(error, AssayError) or (isinstance(error, BadInput) and error.__cause__ is not None):
                 traceback.print_exc()  # of bad input, what it came of
-            line.send(explain(error))
+            connection.send(explain(error))
             return 1
     return 0
 

@@ -14,9 +14,9 @@ def main(arguments: Sequence[str]) -> None:
     """Import PyTorch, which may fail or hang on one node of many, leave a mark, and be a torchrun."""
     from torch.distributed.run import main as torchrun
 
-    mark, *words = arguments
-    Path(mark).write_text("joins\n", encoding="ascii")
-    torchrun(words)
+    marker, *torchrun_arguments = arguments
+    Path(marker).write_text("joins\n", encoding="ascii")
+    torchrun(torchrun_arguments)
 
 
 if __name__ == "__main__":

@@ -84,15 +84,15 @@ def fulfil(wish: Wish, tell: Tell) -> Timed:
     names = distinct([subject.label for subject in wish.subjects])
     loaded = {index: make_ready(index, names[index], wish, tell) for index in turned(len(names), wish.process)}
     ready = [loaded[index] for index in range(len(names))]
-    device = "cpu" if wish.device is None and any(each.prepared.waits_itself for each in ready) else wish.device
+    device = "cpu" if wish.device is None and any(entry.prepared.waits_itself for entry in ready) else wish.device
     budget_s = _budget_s(wish, device)
-    within_s = 2 * budget_s + wish.limit_s + GRACE_S + CALLS * sum(each.took_s for each in ready)
+    within_s = 2 * budget_s + wish.limit_s + GRACE_S + CALLS * sum(entry.took_s for entry in ready)
     within_s += SPARE_S if "torch" in sys.modules else 0.0
     tell("timing", " and ".join(names), within_s, budget_s)
     timing = Timing(device, budget_s)
     timed = _measured(wish, ready[0], timing) if len(ready) == 1 else _compared(wish, ready, timing)
-    for each in ready:
-        each.prepared.close()
+    for entry in ready:
+        entry.prepared.close()
     return timed
 
 
@@ -106,7 +106,7 @@ class Timing:
 
 def turned(count: int, process: int) -> list[int]:
     """Return the order in which a process loads its subjects: each is the first in one process as in another."""
-    return [(place + process - 1) % count for place in range(count)]
+    return [(position + process - 1) % count for position in range(count)]
 
 
 def _make_sense(wish: Wish) -> None:
@@ -131,8 +131,8 @@ def _budget_s(wish: Wish, device: str | None) -> float:
 def distinct(labels: Sequence[str]) -> tuple[str, ...]:
     """Return names that differ: the same thing may be compared with itself."""
     return tuple(
-        label if label not in labels[:place] else f"{label} ({labels[: place + 1].count(label)})"
-        for place, label in enumerate(labels)
+        label if label not in labels[:index] else f"{label} ({labels[: index + 1].count(label)})"
+        for index, label in enumerate(labels)
     )
 
 
@@ -167,16 +167,16 @@ def told(what: str, subject: Subject) -> Iterator[None]:
 
 
 def _where(error: BaseException | None, subject: Subject) -> str:
-    place = subject.workload.rpartition(":")[0]
-    if error is None or not place.endswith(".py"):
+    path = subject.workload.rpartition(":")[0]
+    if error is None or not path.endswith(".py"):
         return ""
-    file = str(Path(place).absolute())
+    file = str(Path(path).absolute())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f" (line {lines[-1]} of {place})" if lines else ""
+    return f" (line {lines[-1]} of {path})" if lines else ""
 
 
 def _measured(wish: Wish, ready: Ready, timing: Timing) -> Timed:
-    found = measure(
+    measurement = measure(
         ready.call if ready.prepared.waits_itself else ready.prepared.call,
         device=timing.device,
         cache=wish.cache,
@@ -187,13 +187,13 @@ def _measured(wish: Wish, ready: Ready, timing: Timing) -> Timed:
         lock_mhz=wish.lock_mhz,
         name=ready.name,
     )
-    return Timed(facts=(ready.facts,), budget_s=timing.budget_s, measurement=found)
+    return Timed(facts=(ready.facts,), budget_s=timing.budget_s, measurement=measurement)
 
 
 def _compared(wish: Wish, ready: Sequence[Ready], timing: Timing) -> Timed:
-    waits = any(each.prepared.waits_itself for each in ready)
-    found = compare(
-        {each.name: each.call if waits else each.prepared.call for each in ready},
+    waits = any(entry.prepared.waits_itself for entry in ready)
+    comparison = compare(
+        {entry.name: entry.call if waits else entry.prepared.call for entry in ready},
         device=timing.device,
         cache=wish.cache,
         method=wish.method,
@@ -204,7 +204,7 @@ def _compared(wish: Wish, ready: Sequence[Ready], timing: Timing) -> Timed:
         lock_mhz=wish.lock_mhz,
         seed=wish.seed + wish.process - 1,
     )
-    return Timed(facts=tuple(each.facts for each in ready), budget_s=timing.budget_s, comparison=found)
+    return Timed(facts=tuple(entry.facts for entry in ready), budget_s=timing.budget_s, comparison=comparison)
 
 
 def answer(
@@ -238,19 +238,19 @@ def serve(arguments: Sequence[str], kind: type[WishT], fulfil: Callable[[WishT, 
     # A line that is closed: the parent is gone, or a subject closed all files.
     with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as sock, sock.makefile("rb") as lines:
 
-        def say(message: Begins | Timed | Followed | Unfulfilled) -> None:
+        def send(message: Begins | Timed | Followed | Unfulfilled) -> None:
             sys.stdout.flush()
             sock.sendall(message.model_dump_json().encode() + b"\n")
 
-        copies.watch(lambda reason: say(Unfulfilled(error="TrialFailed", reason=f"{reason[0].upper()}{reason[1:]}.")))
-        wish = kind.model_validate_json(lines.readline())
+        copies.watch(lambda reason: send(Unfulfilled(error="TrialFailed", reason=f"{reason[0].upper()}{reason[1:]}.")))
+        request = kind.model_validate_json(lines.readline())
 
-        def tell(phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
-            say(Begins(phase=phase, name=name, within_s=within_s, budget_s=budget_s))
+        def report_phase(phase: Phase, name: str, within_s: float, budget_s: float | None = None, /) -> None:
+            send(Begins(phase=phase, name=name, within_s=within_s, budget_s=budget_s))
 
-        came = answer(wish, tell, fulfil)
+        reply = answer(request, report_phase, fulfil)
         end_descendants()
-        say(came)
+        send(reply)
         return 0
     return 1
 

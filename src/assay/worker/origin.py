@@ -26,9 +26,9 @@ def make_sure(subject: Subject) -> None:
     source = subject.source
     if source is None or subject.command is not None:
         return
-    strange = strayed(source, _own(subject))
-    if strange is not None:
-        name, path = strange
+    stray = strayed(source, _own(subject))
+    if stray is not None:
+        name, path = stray
         raise MachineCannot(
             f"{name} was imported from {path} and not from the checkout {source.checkout}: an installed package comes "
             "in its way; give each revision an environment of its own with --setup"
@@ -37,8 +37,8 @@ def make_sure(subject: Subject) -> None:
 
 def _own(subject: Subject) -> str | None:
     """Return the module that a function is in; null where it is named by its file, or is a workload of Assay's."""
-    place, colon, _ = subject.workload.rpartition(":")
-    return place if colon and not place.endswith(".py") else None
+    module, colon, _ = subject.workload.rpartition(":")
+    return module if colon and not module.endswith(".py") else None
 
 
 def strayed(source: Source, own: str | None) -> tuple[str, str] | None:

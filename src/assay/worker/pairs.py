@@ -58,12 +58,12 @@ class Pairs:
         until_ns = begin + int((order.duration_s or 0.0) * 1e9)
         count = len(self._facts) // 2
         series: list[Series] = []
-        for place in range(count):
+        for index in range(count):
             now = time.perf_counter_ns()
-            if place and (now >= until_ns or (self._failures and is_lost(self._device))):
-                self._not_reached(place, TIME_IS_UP if now >= until_ns else f"an earlier pair broke {self._device}")
+            if index and (now >= until_ns or (self._failures and is_lost(self._device))):
+                self._not_reached(index, TIME_IS_UP if now >= until_ns else f"an earlier pair broke {self._device}")
                 break
-            series += self._one(place, order, now + (until_ns - now) // (count - place))
+            series += self._one(index, order, now + (until_ns - now) // (count - index))
         if not series and self._failures and not any(map(out_of_memory, self._failures)):
             raise self._failures[0]
         return Stretch(begin, time.perf_counter_ns(), tuple(series)), tuple(self._facts.values())
@@ -72,16 +72,16 @@ class Pairs:
         """Time one pair, and give it back."""
         pair = self._current if place == 0 else self._placed(place)
         self._current = None
-        found: list[Series] = []
+        series: list[Series] = []
         if pair is not None:
             try:
-                found = pair.take(order, until_ns)
+                series = pair.take(order, until_ns)
             except Exception as error:  # noqa: BLE001 - whatever user code raises is told of this pair
                 self._failed(2 * place, error)
             pair.close()
         del pair
         give_back(self._device)
-        return found
+        return series
 
     def _placed(self, place: int) -> _Pair | None:
         """Put a pair in place; null where one of the two does not work."""
@@ -159,6 +159,6 @@ def _parity(reference: Prepared, fast: Prepared) -> Parity:
 
 
 def _close(prepared: list[Prepared]) -> None:
-    for each in prepared:
+    for subject in prepared:
         with suppress(AssayError, RuntimeError):
-            each.close()
+            subject.close()

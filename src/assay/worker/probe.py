@@ -28,34 +28,38 @@ def checks(said: dict[str, Any], *, gpus: int) -> list[Finding]:
     """Judge what the probe said: is torch there, does it see the GPUs, are Triton and Helion of use."""
     if "error" in said:
         return [check("PyTorch can be imported", "no", str(said["error"]), fix=_INSTALL, topic="software")]
-    found = [_torch(said)]
+    findings = [_torch(said)]
     if said["torch"] is None or gpus == 0:
-        return found
-    sees = said["devices"]
-    found.append(
+        return findings
+    device_names = said["devices"]
+    findings.append(
         check(
             "PyTorch sees every GPU that NVML lists",
-            "yes" if len(sees) == gpus else "no",
-            f"{len(sees)} of {gpus}, built for CUDA {said['cuda']}, cuDNN {said['cudnn']}",
-            fix=None if len(sees) == gpus else "check CUDA_VISIBLE_DEVICES, and that this PyTorch is built for CUDA",
+            "yes" if len(device_names) == gpus else "no",
+            f"{len(device_names)} of {gpus}, built for CUDA {said['cuda']}, cuDNN {said['cudnn']}",
+            fix=None
+            if len(device_names) == gpus
+            else "check CUDA_VISIBLE_DEVICES, and that this PyTorch is built for CUDA",
             topic="software",
         )
     )
-    found += _clocks(said)
+    findings += _clocks(said)
     for name, use in (("triton", "the Triton workloads"), ("helion", "tuning with Helion")):
-        here = said[name] is not None
-        fix = None if here else f"pip install {name}{'==1.0.0' if name == 'helion' else ''}"
-        found.append(
-            check(f"{name} is installed ({use})", "yes" if here else "no", said[name], fix=fix, topic="software")
+        is_installed = said[name] is not None
+        fix = None if is_installed else f"pip install {name}{'==1.0.0' if name == 'helion' else ''}"
+        findings.append(
+            check(
+                f"{name} is installed ({use})", "yes" if is_installed else "no", said[name], fix=fix, topic="software"
+            )
         )
-    return found
+    return findings
 
 
 def _clocks(said: dict[str, Any]) -> list[Finding]:
     """Judge the GPUs' clocks."""
-    broken = [told["error"] for told in said["clocks"] if "error" in told]
-    good = [calibration.Calibration.model_validate(told) for told in said["clocks"] if "error" not in told]
-    unsure = [check("The GPU's clock can be looked at", "unsure", str(why), topic="clock") for why in broken]
+    broken = [clock["error"] for clock in said["clocks"] if "error" in clock]
+    good = [calibration.Calibration.model_validate(clock) for clock in said["clocks"] if "error" not in clock]
+    unsure = [check("The GPU's clock can be looked at", "unsure", str(reason), topic="clock") for reason in broken]
     return [*calibration.checks(good), *unsure]
 
 
@@ -80,10 +84,10 @@ def _torch(said: dict[str, Any]) -> Finding:
 
 def _version(module: str) -> str | None:
     try:
-        found: object = getattr(importlib.import_module(module), "__version__", None)
+        version: object = getattr(importlib.import_module(module), "__version__", None)
     except ImportError:
         return None
-    return str(found) if found else None
+    return str(version) if version else None
 
 
 def _clock(index: int) -> dict[str, Any]:
@@ -98,17 +102,17 @@ def _clock(index: int) -> dict[str, Any]:
 
 def main() -> int:
     """Print what can be found out, as one line of JSON."""
-    said: dict[str, Any] = {"torch": _version("torch"), "cuda": None, "cudnn": None, "devices": [], "clocks": []}
-    if said["torch"] is not None:
+    report: dict[str, Any] = {"torch": _version("torch"), "cuda": None, "cudnn": None, "devices": [], "clocks": []}
+    if report["torch"] is not None:
         import torch
 
-        said["cuda"] = torch.version.cuda
-        said["cudnn"] = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+        report["cuda"] = torch.version.cuda
+        report["cudnn"] = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        said["devices"] = [torch.cuda.get_device_name(index) for index in range(count)]
-        said["clocks"] = [_clock(index) for index in range(count)]
-    said |= {name: _version(name) for name in ("triton", "helion")}
-    print(json.dumps(said))  # noqa: T201 - the answer to the parent
+        report["devices"] = [torch.cuda.get_device_name(index) for index in range(count)]
+        report["clocks"] = [_clock(index) for index in range(count)]
+    report |= {name: _version(name) for name in ("triton", "helion")}
+    print(json.dumps(report))  # noqa: T201 - the answer to the parent
     return 0
 
 

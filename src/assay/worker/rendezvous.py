@@ -72,8 +72,8 @@ def own_address(place: Torchrun, within_s: float = 60.0) -> str:
     name it goes by; where it is not, they reach us at the address from which we reach it.
     """
     try:
-        with socket.create_connection((place.address, place.port), timeout=within_s) as line:
-            ours, theirs = str(line.getsockname()[0]), str(line.getpeername()[0])
+        with socket.create_connection((place.address, place.port), timeout=within_s) as connection:
+            ours, theirs = str(connection.getsockname()[0]), str(connection.getpeername()[0])
     except OSError as error:
         store = f"{place.address}:{place.port}"
         raise MachineCannot(

@@ -23,8 +23,8 @@ def unseen(gpus: Iterable[Gpu], driver: str | None) -> list[Gpu]:
 
 def look_at(gpu: Gpu) -> str | None:
     """Look at the sensors of a GPU that nobody uses, which takes some seconds; return why that cannot be, or null."""
-    said = answer_of("assay.worker.sensing", environment={"CUDA_VISIBLE_DEVICES": gpu.uuid})
-    return str(said["error"]) if "error" in said else None
+    answer = answer_of("assay.worker.sensing", environment={"CUDA_VISIBLE_DEVICES": gpu.uuid})
+    return str(answer["error"]) if "error" in answer else None
 
 
 def main() -> int:
@@ -39,11 +39,11 @@ def main() -> int:
         if not torch.cuda.is_available():
             answer["error"] = "PyTorch sees no GPU"
         else:
-            chosen = options(
+            timing_options = options(
                 device="cuda:0", cache=None, method="auto", precision=0.05, budget_s=3.0, times=TIMES, limit_s=LIMIT_S
             )
-            with rig(chosen) as found:
-                answer["device"] = found.model.device
+            with rig(timing_options) as setup:
+                answer["device"] = setup.model.device
     except (AssayError, ImportError, RuntimeError) as error:
         answer["error"] = str(error).rstrip(".")
     print(json.dumps(answer))  # noqa: T201 - the answer to the parent

@@ -93,19 +93,24 @@ class Stages:
         subject = self._told.role.subjects[index]
         prepared = subjects.prepare(subject, device=self._device, seed=self._told.seed)
         try:
-            found = subjects.facts(index, subject, prepared)
+            facts = subjects.facts(index, subject, prepared)
         except BaseException:
             _close(prepared)
             raise
-        self._facts[index] = found.model_copy(update={"timed": BY_WALL})
+        self._facts[index] = facts.model_copy(update={"timed": BY_WALL})
         return prepared
 
     def _left_out(self, index: int, error: Exception) -> None:
         """Keep why a stage was not measured, or not to its end."""
         if not isinstance(error, AssayError):
             traceback.print_exception(error)
-        said = explain(error.with_traceback(None))
-        update = {"left_out": said.reason, "refused": said.refused, "senseless": said.senseless, "reached": True}
+        failure = explain(error.with_traceback(None))
+        update = {
+            "left_out": failure.reason,
+            "refused": failure.refused,
+            "senseless": failure.senseless,
+            "reached": True,
+        }
         self._facts[index] = self._facts[index].model_copy(update=update)
 
 

@@ -62,14 +62,14 @@ class Timer:
         self._wanted = True
         if device.startswith("cuda") and "torch" in sys.modules and not any(p.waits_itself for p in self._prepared):
             options = _options(device, cache, timeout_s)
-            self._rig = on = CudaRig(options.index)
-            self._reader = on.reader()
+            self._rig = cuda = CudaRig(options.index)
+            self._reader = cuda.reader()
             bounds = [Bound(label, p.call) for p, label in zip(self._prepared, self._labels, strict=True)]
-            with contextlib.ExitStack() as undone:
-                rigged = set_up_together(on, bounds, options, undone)
-                undone.pop_all()  # they are closed with the timer
-            self._rigged = tuple(replace(each, beside=None) for each in rigged)
-            return tuple(_how(each, options.cache) for each in self._rigged)
+            with contextlib.ExitStack() as cleanup:
+                timed_calls = set_up_together(cuda, bounds, options, cleanup)
+                cleanup.pop_all()  # they are closed with the timer
+            self._rigged = tuple(replace(timed_call, beside=None) for timed_call in timed_calls)
+            return tuple(_how(timed_call, options.cache) for timed_call in self._rigged)
         return (HowTimed(method="wall", why=WALL, cache="warm"),) * len(self._prepared)
 
     def take(self, order: say.TakeBlock) -> Stretch:
@@ -92,8 +92,8 @@ class Timer:
 
     def close(self) -> None:
         """Give back what the instruments hold on a device, so that others fit in."""
-        for each in self._rigged:
-            each.close()
+        for timed_call in self._rigged:
+            timed_call.close()
         if self._rig is not None:
             self._rig.forget()
 
@@ -103,7 +103,7 @@ class Timer:
             named = zip(self._prepared, self._labels, strict=True)
             self._rigged = tuple(_by_wall(p, label) for p, label in named)
         if not self._warm:
-            warm_all([each.instrument for each in self._rigged], share_s * WARMUP_SHARE)
+            warm_all([timed_call.instrument for timed_call in self._rigged], share_s * WARMUP_SHARE)
             self._warm = True
 
     def _plainly(self, order: say.TakeBlock, begin_ns: int, share_s: float) -> Stretch:
@@ -117,9 +117,9 @@ class Timer:
             seed=order.seed,
         )
         series = tuple(
-            Series(subject, quantity, samples, taken.calls_per_sample)
-            for subject, taken in enumerate(block.taken)
-            for quantity, samples in {"call_us": taken.call_us, **taken.extras}.items()
+            Series(subject, quantity, samples, measured.calls_per_sample)
+            for subject, measured in enumerate(block.taken)
+            for quantity, samples in {"call_us": measured.call_us, **measured.extras}.items()
         )
         return Stretch(block.start_ns, block.end_ns, series)
 

@@ -21,37 +21,37 @@ def ask() -> dict[str, Any]:
 
 def main() -> int:
     """Touch every GPU, and print what came of it as one line of JSON."""
-    said: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
+    report: dict[str, Any] = {"torch": None, "cuda": None, "gpus": {}}
     try:
         import torch
     except ImportError:
         torch = None
     if torch is not None:
-        said |= {"torch": torch.__version__, "cuda": torch.version.cuda}
+        report |= {"torch": torch.__version__, "cuda": torch.version.cuda}
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        said["gpus"] = dict(_touched(torch, index) for index in range(count))
-    print(json.dumps(said))  # noqa: T201 - the answer to the parent
+        report["gpus"] = dict(_touched(torch, index) for index in range(count))
+    print(json.dumps(report))  # noqa: T201 - the answer to the parent
     return 0
 
 
 def _touched(torch: Any, index: int) -> tuple[str, dict[str, Any]]:
     """Return the UUID of a GPU, and what it said."""
-    told: dict[str, Any] = {"index": index, "error": None}
+    result: dict[str, Any] = {"index": index, "error": None}
     uuid = f"cuda:{index}"
     try:
-        known = torch.cuda.get_device_properties(index)
-        uuid = f"GPU-{known.uuid}"
-        told |= {"name": known.name, "total_mib": known.total_memory / 2**20}
+        properties = torch.cuda.get_device_properties(index)
+        uuid = f"GPU-{properties.uuid}"
+        result |= {"name": properties.name, "total_mib": properties.total_memory / 2**20}
         numbers = torch.arange(NUMBERS, device=f"cuda:{index}", dtype=torch.float32)
         total = float((numbers % 2).sum().item())
         if total != NUMBERS / 2:
-            told["error"] = f"it computed {total:g} instead of {NUMBERS / 2:g}"
+            result["error"] = f"it computed {total:g} instead of {NUMBERS / 2:g}"
         free, _ = torch.cuda.mem_get_info(index)
-        told["free_mib"] = free / 2**20
-        told["bfloat16"] = bool(known.major >= 8)
+        result["free_mib"] = free / 2**20
+        result["bfloat16"] = bool(properties.major >= 8)
     except RuntimeError as error:
-        told["error"] = str(error).strip().splitlines()[0]
-    return uuid, told
+        result["error"] = str(error).strip().splitlines()[0]
+    return uuid, result
 
 
 if __name__ == "__main__":

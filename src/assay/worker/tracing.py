@@ -26,16 +26,16 @@ def traced(prepared: Sequence[Prepared], subjects: Sequence[Subject]) -> tuple[s
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as seen:
-        for each, name in zip(prepared, names(subjects), strict=True):
-            if each.align is not None:
-                each.align()
+    with profile(activities=activities) as profiler:
+        for workload, name in zip(prepared, names(subjects), strict=True):
+            if workload.align is not None:
+                workload.align()
             with record_function(name):
-                each.call()
-                each.synchronize()
+                workload.call()
+                workload.synchronize()
     with tempfile.TemporaryDirectory(prefix="assay-trace-") as folder:
         path = Path(folder) / "trace.json"
-        seen.export_chrome_trace(str(path))
+        profiler.export_chrome_trace(str(path))
         if path.stat().st_size > say.LONGEST_PAYLOAD:
             return say.Traced(reason=f"its trace is larger than {say.LONGEST_PAYLOAD // 2**20} MiB"), b""
         return say.Traced(), path.read_bytes()

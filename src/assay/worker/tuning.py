@@ -24,21 +24,21 @@ def tuned(told: say.Prepare, *, device: str, seed: int) -> say.Tuned:
         raise say.Garbled("a role without a tuner was told to tune")
     job = Job(told.role.subjects[0], tuner, device, seed, told.cache)
     start = time.perf_counter_ns()
-    found = _found(job, tuner.budget_s + GRACE * told.timeout_s)
+    result = _found(job, tuner.budget_s + GRACE * told.timeout_s)
     end = time.perf_counter_ns()
-    found = registry.judged(job, found)
+    result = registry.judged(job, result)
     _give_memory_back()
     return say.Tuned(
         tuner=tuner.name,
-        version=found.version,
-        config=found.config,
-        time_us=found.time_us,
-        tried=found.tried,
-        tuning_s=(end - start) / 1e9 if found.tuning_s is None else found.tuning_s,
+        version=result.version,
+        config=result.config,
+        time_us=result.time_us,
+        tried=result.tried,
+        tuning_s=(end - start) / 1e9 if result.tuning_s is None else result.tuning_s,
         start_ns=start,
         end_ns=end,
-        reason=found.reason,
-        notes=found.notes,
+        reason=result.reason,
+        notes=result.notes,
     )
 
 

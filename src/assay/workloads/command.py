@@ -101,8 +101,8 @@ def _wait(command: Command, out: int, result: Path) -> tuple[dict[str, float], i
 def ended(status: int) -> str:
     """Return in words how a command ended."""
     if status < 0:
-        known = {number.value: number.name for number in signal.Signals}
-        return f"was killed by {known.get(-status, f'signal {-status}')}"
+        signal_names = {number.value: number.name for number in signal.Signals}
+        return f"was killed by {signal_names.get(-status, f'signal {-status}')}"
     return f"exited with {status}"
 
 

@@ -51,9 +51,9 @@ class DilatedAttentionTorch:
         if device_kind == "cuda":
             sizes = {"batch": 2, "sequence": 16384, "heads": 12, "key_heads": 12, "dim": 64}
             segments, dtype = "2048,4096,8192", "float16"
-        ladder: Params = {"segments": segments, "rates": "1,2,4", "ring": 1, "dtype": dtype}
-        how: Params = {"causal": False, "offset": "modulo", "backend": "auto", "passes": "forward", "only": "all"}
-        return {**sizes, **ladder, **how}
+        schedule: Params = {"segments": segments, "rates": "1,2,4", "ring": 1, "dtype": dtype}
+        options: Params = {"causal": False, "offset": "modulo", "backend": "auto", "passes": "forward", "only": "all"}
+        return {**sizes, **schedule, **options}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: the attention itself finds its fastest way."""
@@ -139,11 +139,11 @@ class _Rank:
 
     def _expected_bytes(self) -> int:
         """Return what the formula says that reaches this rank in one call."""
-        costs, ring, place = self._problem.costs, self._problem.ring, self._seat.place
+        costs, ring, index = self._problem.costs, self._problem.ring, self._seat.place
         if self._problem.only == "compute":
             return 0
-        backward = costs.backward_received_bytes(place, ring) if self._problem.backward else 0
-        return costs.received_bytes(place, ring) + backward
+        backward = costs.backward_received_bytes(index, ring) if self._problem.backward else 0
+        return costs.received_bytes(index, ring) + backward
 
     def _peaks(self, call: Callable[[], Any]) -> dict[str, float]:
         """Make a call; on a GPU return the most that was allocated for it, and that the process had reserved.

@@ -61,32 +61,32 @@ class EmbeddingTorch(TorchWorkload):
         needed = rows * row_bytes + lookups * 3 * INDEX_BYTES + batch * row_bytes + rows * INDEX_BYTES
         _make_sure_it_fits(needed + BESIDE_BYTES, free_bytes(where), device)
         table = draw(params["distribution"], (rows, dim), dtype, seed, where=where)
-        wanted = look_up(indices, rows, (batch, pooling), seed, alpha=alpha, where=where)
+        indices_used = look_up(indices, rows, (batch, pooling), seed, alpha=alpha, where=where)
         starts = torch.arange(0, lookups, pooling, device=where)
-        distinct = int(wanted.unique().numel())
+        distinct = int(indices_used.unique().numel())
         work = Work(
-            call=partial(torch.nn.functional.embedding_bag, wanted.view(-1), table, starts, mode="sum"),
-            truth=truth(table, wanted),
+            call=partial(torch.nn.functional.embedding_bag, indices_used.view(-1), table, starts, mode="sum"),
+            truth=truth(table, indices_used),
             tolerance=tolerance(dtype),
             flop=float(batch * (pooling - 1) * dim) or None,
             bytes_moved=float((distinct + batch) * row_bytes + (lookups + batch) * INDEX_BYTES),
         )
-        seen = {
+        lookup_counts = {
             "lookups": float(lookups),
             "distinct_rows": float(distinct),
             "gathered_mib": lookups * row_bytes / 2**20,
         }
-        return replace(work.prepared(where=where, seed=seed), measured=lambda: seen)
+        return replace(work.prepared(where=where, seed=seed), measured=lambda: lookup_counts)
 
 
 def truth(table: Tensor, wanted: Tensor) -> Truth:
     """Return what the bags must be: the sums of their rows."""
-    each = float(wanted.shape[1] * table.shape[1])
+    elements = float(wanted.shape[1] * table.shape[1])
 
     def right(which: Which) -> Tensor:
         return table[wanted[which]].double().sum(1)
 
-    return Truth(wanted.shape[0], right, flop_per_row=each, elements_per_row=each)
+    return Truth(wanted.shape[0], right, flop_per_row=elements, elements_per_row=elements)
 
 
 def _make_sure_it_fits(needed: int, free: int, device: str) -> None:

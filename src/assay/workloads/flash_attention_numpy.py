@@ -181,11 +181,11 @@ class FlashAttentionNumpy:
         problem = Attention.of(params, data.DTYPES)
         tiling = Tiling.of(complete(config, self.configs(params)[0]))
 
-        def drawn(stream: int) -> Floats:
+        def draw_input(stream: int) -> Floats:
             values = data.draw(params["distribution"], problem.shape, problem.dtype, seed, stream=stream)
             return laid_out(values, tiling.layout)
 
-        q, k, v = (shared((stream, tiling.layout), partial(drawn, stream)) for stream in range(3))
+        q, k, v = (shared((stream, tiling.layout), partial(draw_input, stream)) for stream in range(3))
         out = shared(("out", tiling.layout), lambda: laid_out(np.zeros(problem.shape, problem.dtype), tiling.layout))
         scratch = Scratch.of(problem, tiling)
         heads = tuple(np.ndindex(problem.batch, problem.heads))

@@ -69,10 +69,10 @@ def backend_of(kernels: tuple[str, ...]) -> str | None:
 
 def proved(asked: str, kernels: tuple[str, ...]) -> str | None:
     """Return the backend that ran, or fail when it is another than the one asked for."""
-    found = backend_of(kernels)
-    if asked != "auto" and found not in {asked, None}:
-        raise TrialFailed(f"attention was to run by backend {asked!r}, but the kernels are those of {found!r}")
-    return found
+    backend = backend_of(kernels)
+    if asked != "auto" and backend not in {asked, None}:
+        raise TrialFailed(f"attention was to run by backend {asked!r}, but the kernels are those of {backend!r}")
+    return backend
 
 
 def restricted(call: Callable[[], Tensor], backend: str) -> Callable[[], Tensor]:
@@ -102,14 +102,14 @@ def restricted(call: Callable[[], Tensor], backend: str) -> Callable[[], Tensor]
 
 def try_out(call: Callable[[], Tensor], backend: str) -> None:
     """Make one call, or say that PyTorch has no such backend for this problem and device."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             call()
         except RuntimeError as error:
             if not any(words in str(error) for words in _NO_KERNEL):
                 raise
-            why = reason([str(warning.message) for warning in said], backend)
+            why = reason([str(warning.message) for warning in caught], backend)
             raise MachineCannot(f"PyTorch has no {backend} attention for this problem here{why}.") from error
 
 

@@ -30,8 +30,8 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 def is_function_spec(spec: str) -> bool:
     """Return whether a word names a function in a file or a module."""
-    place, colon, name = spec.rpartition(":")
-    return bool(colon and name.isidentifier() and (place.endswith(".py") or _MODULE.fullmatch(place)))
+    location, colon, name = spec.rpartition(":")
+    return bool(colon and name.isidentifier() and (location.endswith(".py") or _MODULE.fullmatch(location)))
 
 
 class FunctionWorkload:
@@ -46,8 +46,8 @@ class FunctionWorkload:
     device_kinds = frozenset({"cpu", "cuda"})
 
     def __init__(self, spec: str) -> None:
-        place, _, self._function = spec.rpartition(":")
-        self._place = os.path.normpath(place) if place.endswith(".py") else place
+        location, _, self._function = spec.rpartition(":")
+        self._place = os.path.normpath(location) if location.endswith(".py") else location
         self.name = f"{self._place}:{self._function}"
         self.summary = f"the function {self.name}"
 
@@ -98,12 +98,12 @@ class FunctionWorkload:
 
     def _tolerance(self, function: Callable[..., object]) -> float | None:
         """Return the relative error that a function says it may have; null where it says nothing."""
-        said = getattr(function, "tolerance", None)
-        if said is None:
+        value = getattr(function, "tolerance", None)
+        if value is None:
             return None
-        if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said < 1:
-            raise BadInput(f"The tolerance of {self.name} is a relative error from 0 to 1, not {said!r}.")
-        return float(said)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise BadInput(f"The tolerance of {self.name} is a relative error from 0 to 1, not {value!r}.")
+        return float(value)
 
     def _look_into(self, path: Path, params: Params) -> None:
         try:
@@ -133,17 +133,19 @@ class FunctionWorkload:
 
 def _fits(function: ast.FunctionDef, params: Params, name: str) -> None:
     """Compare parameters with a function's signature, as it is written."""
-    taken = function.args
-    positional = [argument.arg for argument in (*taken.posonlyargs, *taken.args)]
-    required = positional[: len(positional) - len(taken.defaults)]
-    required += [a.arg for a, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if default is None]
+    arguments = function.args
+    positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+    required = positional[: len(positional) - len(arguments.defaults)]
+    required += [
+        a.arg for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
+    ]
     missing = [argument for argument in required if argument not in params]
     if missing:
         raise BadInput(f"{name} needs {', '.join(missing)}; set it with --param {missing[0]}=VALUE.")
-    known = [*positional, *(argument.arg for argument in taken.kwonlyargs)]
-    unknown = [param for param in params if param not in known and taken.kwarg is None]
+    accepted = [*positional, *(argument.arg for argument in arguments.kwonlyargs)]
+    unknown = [param for param in params if param not in accepted and arguments.kwarg is None]
     if unknown:
-        raise BadInput(f"{name} takes no {unknown[0]!r}.{nearest(unknown[0], known)}")
+        raise BadInput(f"{name} takes no {unknown[0]!r}.{nearest(unknown[0], accepted)}")
 
 
 def _defined(tree: ast.Module) -> list[str]:

@@ -36,8 +36,8 @@ class GenerateOpenai:
 
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the parameters of a generation, as a server is asked for it."""
-        told = Generation(model="default", phase="served", endpoint="http://127.0.0.1:8000/v1").as_params()
-        return {name: told[name] for name in OURS}
+        params = Generation(model="default", phase="served", endpoint="http://127.0.0.1:8000/v1").as_params()
+        return {name: params[name] for name in OURS}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: there is nothing to tune."""

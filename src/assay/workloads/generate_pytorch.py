@@ -63,21 +63,21 @@ class GeneratePytorch:
         """Load the model, unless it is here, and put one phase of a generation in place."""
         self.check_params(params, device.partition(":")[0])
         generation = Generation.of(params)
-        told = settings.parsed(generation.generate_kwargs)
-        if told:
-            settings.check_understood(told)
-        here = loaded(generation, device, seed)
+        generate_kwargs = settings.parsed(generation.generate_kwargs)
+        if generate_kwargs:
+            settings.check_understood(generate_kwargs)
+        model = loaded(generation, device, seed)
         if generation.phase == "idle":
             return Prepared(
                 call=partial(time.sleep, IDLE_S),
-                measured=lambda: facts.of_model(here),
+                measured=lambda: facts.of_model(model),
                 waits_itself=True,
-                agree=here.agree if here.ranks > 1 else None,
-                placement=here.placement,
-                dtype=_dtype(here),
-                notes=here.notes,
+                agree=model.agree if model.ranks > 1 else None,
+                placement=model.placement,
+                dtype=_dtype(model),
+                notes=model.notes,
             )
-        return _phase(generation, told, here, seed)
+        return _phase(generation, generate_kwargs, model, seed)
 
 
 def _phase(generation: Generation, told: Mapping[str, object], here: Loaded, seed: int) -> Prepared:
@@ -89,12 +89,12 @@ def _phase(generation: Generation, told: Mapping[str, object], here: Loaded, see
         torch.cuda.set_device(here.device)
         for index in range(torch.cuda.device_count()):
             torch.cuda.reset_peak_memory_stats(index)
-    asked = batches(here, generation, seed)
+    prompt_batches = batches(here, generation, seed)
     loop: EagerLoop | graphs.GraphLoop
     if generation.mode == "graphs":
-        loop = graphs.GraphLoop(here, asked, generation.output_tokens, told, compile=generation.compile)
+        loop = graphs.GraphLoop(here, prompt_batches, generation.output_tokens, told, compile=generation.compile)
     else:
-        loop = EagerLoop(here, asked, generation.output_tokens, told)
+        loop = EagerLoop(here, prompt_batches, generation.output_tokens, told)
     try:
         if generation.phase == "decode" or (generation.phase == "whole" and generation.mode == "graphs"):
             loop.read()
@@ -105,14 +105,14 @@ def _phase(generation: Generation, told: Mapping[str, object], here: Loaded, see
     exact = () if generation.phase == "prefill" else (EXACT.format(tokens=generation.output_tokens),)
     return Prepared(
         call=calls[generation.phase],
-        measured=lambda: facts.of_phase(here, generation, asked, loop),
+        measured=lambda: facts.of_phase(here, generation, prompt_batches, loop),
         synchronize=synchronizer(str(here.device)),
         close=loop.close,
         waits_itself=True,
         agree=here.agree if here.ranks > 1 else None,
         placement=here.placement,
         dtype=_dtype(here),
-        notes=(*here.notes, *exact, *asked.notes, *loop.notes),
+        notes=(*here.notes, *exact, *prompt_batches.notes, *loop.notes),
     )
 
 

@@ -123,13 +123,13 @@ def as_params(config: Mapping[str, object]) -> Params:
 
 def as_config(params: Params) -> dict[str, Any]:
     """Return the configuration that plain values stand for."""
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for name, value in params.items():
         try:
-            found[name] = json.loads(value) if isinstance(value, str) else value
+            config[name] = json.loads(value) if isinstance(value, str) else value
         except ValueError:
             raise BadInput(f"{name} is a setting of Helion's as JSON text, such as [64, 32], not {value!r}.") from None
-    return found
+    return config
 
 
 def _set(bound: Any, config: Any) -> None:

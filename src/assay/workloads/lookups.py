@@ -40,8 +40,8 @@ def _zipf(rows: int, drawn: np.ndarray[tuple[int], np.dtype[np.float64]], alpha:
     The most wanted ones are scattered over the table, as they are in a hashed one.
     """
     torch = import_torch()
-    wanted = torch.arange(1, rows + 1, dtype=torch.float64, device=where).pow_(-alpha).cumsum_(0)
-    ranks = torch.searchsorted(wanted, torch.from_numpy(drawn).to(where) * wanted[-1]).clamp_(max=rows - 1)
+    cumulative = torch.arange(1, rows + 1, dtype=torch.float64, device=where).pow_(-alpha).cumsum_(0)
+    ranks = torch.searchsorted(cumulative, torch.from_numpy(drawn).to(where) * cumulative[-1]).clamp_(max=rows - 1)
     return ranks.mul_(_step(rows)).remainder_(rows)
 
 

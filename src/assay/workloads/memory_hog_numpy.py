@@ -35,15 +35,15 @@ _CPUS = Path("/sys/devices/system/cpu")
 @cache
 def last_level_mib(cpus: Path = _CPUS) -> float:
     """Return how much the last-level caches of the machine hold together; 0 where the kernel does not say."""
-    found: dict[tuple[int, str], float] = {}
+    cache_mib: dict[tuple[int, str], float] = {}
     for folder in cpus.glob("cpu[0-9]*/cache/index*"):
         try:
             level, amount, who = ((folder / name).read_text().strip() for name in ("level", "size", "shared_cpu_list"))
         except OSError:
             continue
-        found[int(level), who] = int(amount.removesuffix("K")) / 1024
-    last = max((level for level, _ in found), default=0)
-    return sum(mib for (level, _), mib in found.items() if level == last)
+        cache_mib[int(level), who] = int(amount.removesuffix("K")) / 1024
+    last = max((level for level, _ in cache_mib), default=0)
+    return sum(mib for (level, _), mib in cache_mib.items() if level == last)
 
 
 class MemoryHogNumpy:
@@ -56,8 +56,8 @@ class MemoryHogNumpy:
 
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return the MiB of each of the three arrays, a power of two beyond this machine's caches, and the threads."""
-        wanted = max(SMALLEST_MIB, int(BEYOND_CACHE * last_level_mib()))
-        return {"mib": 1 << (wanted - 1).bit_length(), "threads": threads.ALL}
+        least_mib = max(SMALLEST_MIB, int(BEYOND_CACHE * last_level_mib()))
+        return {"mib": 1 << (least_mib - 1).bit_length(), "threads": threads.ALL}
 
     def configs(self, params: Params) -> Sequence[Params]:
         """Return nothing: there is nothing to tune."""

@@ -78,18 +78,18 @@ def compare(reference: Callable[[], object], fast: Callable[[], object], *, tole
     Of several arrays the first that does not pass is told, or the one that came nearest to its limits.
     """
     try:
-        right, found = outputs(reference(), REFERENCE), outputs(fast(), FAST)
-        deterministic = all(_same(found, outputs(fast(), FAST)) for _ in range(REPEATS))
+        expected, actual = outputs(reference(), REFERENCE), outputs(fast(), FAST)
+        deterministic = all(_same(actual, outputs(fast(), FAST)) for _ in range(REPEATS))
     except Incomparable as error:
         return not_checked(MEASURE, str(error))
-    if len(right) != len(found) or not right:
-        return not_checked(MEASURE, f"{REFERENCE} returns {len(right)} arrays, {FAST} {len(found)}")
-    names = [""] if len(right) == 1 else [f" {place}" for place in range(1, len(right) + 1)]
-    told = [
+    if len(expected) != len(actual) or not expected:
+        return not_checked(MEASURE, f"{REFERENCE} returns {len(expected)} arrays, {FAST} {len(actual)}")
+    names = [""] if len(expected) == 1 else [f" {number}" for number in range(1, len(expected) + 1)]
+    parities = [
         _one(mine, truth, tolerance, deterministic=deterministic, measure=f"absolute error against output{name} {OF}")
-        for mine, truth, name in zip(found, right, names, strict=True)
+        for mine, truth, name in zip(actual, expected, names, strict=True)
     ]
-    return next((each for each in told if not each.passed), None) or max(told, key=_share)
+    return next((parity for parity in parities if not parity.passed), None) or max(parities, key=_share)
 
 
 def _same(found: tuple[Output, ...], again: tuple[Output, ...]) -> bool:
@@ -105,20 +105,20 @@ def _share(told: Parity) -> float:
 def outputs(returned: object, whose: str) -> tuple[Output, ...]:
     """Return what a function returned as arrays of its own, or say that they are none."""
     several = returned if isinstance(returned, tuple | list) else (returned,)
-    return tuple(_output(each, whose) for each in several)
+    return tuple(_output(value, whose) for value in several)
 
 
 def _output(value: Any, whose: str) -> Output:
     if _is_tensor(value) and str(value.layout) == "torch.strided":
-        kept, shape, dtype = value.detach().clone().reshape(-1), value.shape, str(value.dtype).removeprefix("torch.")
+        flat, shape, dtype = value.detach().clone().reshape(-1), value.shape, str(value.dtype).removeprefix("torch.")
     elif not _is_tensor(value) and (isinstance(value, bool | int | float) or hasattr(value, "__array__")):
         array = _array(value, whose)
-        kept, shape, dtype = array.reshape(-1), array.shape, str(array.dtype)
+        flat, shape, dtype = array.reshape(-1), array.shape, str(array.dtype)
     else:
         raise Incomparable(f"{whose} returns {_named(value)}, which is no number, array or dense tensor")
     if dtype not in TOLERANCES and not dtype.startswith(_WHOLE):
         raise Incomparable(f"{whose} returns elements of {dtype}, which are not compared")
-    return Output(kept, tuple(shape), dtype)
+    return Output(flat, tuple(shape), dtype)
 
 
 def _array(value: object, whose: str) -> np.ndarray[Any, Any]:
@@ -140,14 +140,14 @@ def _one(found: Output, right: Output, tolerance: float | None, *, deterministic
         return Parity(passed=False, reason=reason, measure=measure, deterministic=deterministic)
     count, total, largest, size, most = math.prod(right.shape), 0.0, 0.0, 0.0, 0.0
     finite = True
-    for mine, truth in zip(found.parts(), right.parts(), strict=True):
-        if not np.isfinite(truth).all():
+    for mine, reference in zip(found.parts(), right.parts(), strict=True):
+        if not np.isfinite(reference).all():
             return not_checked(measure, "the output of the reference has a NaN or an infinity")
         finite = finite and bool(np.isfinite(mine).all())
         with np.errstate(invalid="ignore", over="ignore"):
-            errors = np.abs(mine - truth)
+            errors = np.abs(mine - reference)
             total, largest = total + float(errors.sum()), max(largest, float(errors.max()))
-            size, most = size + float(np.abs(truth).sum()), max(most, float(np.abs(truth).max()))
+            size, most = size + float(np.abs(reference).sum()), max(most, float(np.abs(reference).max()))
     if not count:
         return not_checked(measure, "both functions return arrays without elements")
     allowed = _tolerance(found, right) if tolerance is None else tolerance
@@ -164,7 +164,7 @@ def _tolerance(found: Output, right: Output) -> float:
     """Return the relative error that passes: that of the coarser dtype; none for whole numbers."""
     if found.whole and right.whole:
         return 0.0
-    kinds = [each.dtype for each in (found, right) if not each.whole]
+    kinds = [output.dtype for output in (found, right) if not output.whole]
     return max(TOLERANCES[kind] for kind in kinds)
 
 

@@ -46,17 +46,17 @@ class PcieCopyTorch:
         if where == "cpu":
             raise BadInput(f"pcie_copy@torch copies between the host and a GPU, and {device} is none.")
         torch = import_torch()
-        drawn = torch.arange(256, dtype=torch.uint8).repeat(amount // 256)
-        ways = [
-            (torch.empty(amount, dtype=torch.uint8, device=where), drawn.pin_memory()),
-            (torch.empty(amount, dtype=torch.uint8, pin_memory=True), drawn.to(where)),
+        pattern = torch.arange(256, dtype=torch.uint8).repeat(amount // 256)
+        copies = [
+            (torch.empty(amount, dtype=torch.uint8, device=where), pattern.pin_memory()),
+            (torch.empty(amount, dtype=torch.uint8, pin_memory=True), pattern.to(where)),
         ]
-        ways = {"both": ways, "to": ways[:1], "from": ways[1:]}[direction]
-        streams = [torch.cuda.Stream(where) for _ in ways]
+        copies = {"both": copies, "to": copies[:1], "from": copies[1:]}[direction]
+        streams = [torch.cuda.Stream(where) for _ in copies]
 
         def call() -> None:
             current = torch.cuda.current_stream(where)
-            for (target, source), stream in zip(ways, streams, strict=True):
+            for (target, source), stream in zip(copies, streams, strict=True):
                 stream.wait_stream(current)
                 with torch.cuda.stream(stream):
                     target.copy_(source, non_blocking=True)
@@ -64,12 +64,12 @@ class PcieCopyTorch:
                 current.wait_stream(stream)
 
         def check() -> Check:
-            for target, _ in ways:
+            for target, _ in copies:
                 target.fill_(255)
             call()
             torch.cuda.synchronize(where)
-            wrong = sum(int((target.cpu() != drawn).sum()) for target, _ in ways)
-            return Check(error=wrong / (amount * len(ways)), tolerance=0.0, measure=MEASURE)
+            wrong = sum(int((target.cpu() != pattern).sum()) for target, _ in copies)
+            return Check(error=wrong / (amount * len(copies)), tolerance=0.0, measure=MEASURE)
 
         return Prepared(
             call=call, check=check, bytes_moved=float(amount * WAYS[direction]), synchronize=synchronizer(where)

@@ -183,11 +183,11 @@ def make_sense(
     for name, value in params.items():
         if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= LARGEST_SIZE:
             raise BadInput(f"{workload.name}: {name} is a size of at least 1, and {value} cannot be meant.")
-        known_words = getattr(workload, "choices", {}).get(name)
-        if known_words is not None and value not in known_words:
+        allowed = getattr(workload, "choices", {}).get(name)
+        if allowed is not None and value not in allowed:
             raise BadInput(
-                f"{workload.name} has no {name} {value!r}; there are {', '.join(known_words)}."
-                f"{nearest(str(value), known_words)}"
+                f"{workload.name} has no {name} {value!r}; there are {', '.join(allowed)}."
+                f"{nearest(str(value), allowed)}"
             )
     if isinstance(workload, KnowsRanks):
         params = workload.for_ranks(params, ranks, params if given is None else given)

@@ -29,9 +29,9 @@ def sharing() -> Iterator[None]:
 
 def shared(key: Hashable, make: Callable[[], _T]) -> _T:
     """Return what was made for this key in this block; made now where it was not, or nothing is shared."""
-    kept = _KEPT.get()
-    if kept is None:
+    store = _KEPT.get()
+    if store is None:
         return make()
-    if key not in kept:
-        kept[key] = make()
-    return cast("_T", kept[key])
+    if key not in store:
+        store[key] = make()
+    return cast("_T", store[key])

@@ -78,8 +78,8 @@ class SquareGemmTorch(TorchWorkload):
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Find the size, make sure that it fits, draw A and B, and set C aside."""
-        asked, repetitions, where = square_sizes.read(params["n"]), size(params, "repetitions"), open_device(device)
-        n = asked or (square_sizes.ON_CPU if where == "cpu" else square_sizes.filling(card(where), self._dtype))
+        requested, repetitions, where = square_sizes.read(params["n"]), size(params, "repetitions"), open_device(device)
+        n = requested or (square_sizes.ON_CPU if where == "cpu" else square_sizes.filling(card(where), self._dtype))
         square_sizes.make_sure_it_fits(n, self._dtype, free_bytes(where), name=self.name, device=device)
         problem = Gemm(n, n, n, self._dtype)
         a, b = (

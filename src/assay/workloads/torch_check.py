@@ -87,10 +87,10 @@ def _error(out: Tensor, truth: Truth, chosen: NDArray[np.int64] | None) -> float
     difference = norm = 0.0
     for which in _parts(truth, chosen, out.device):
         right = truth.of(which)
-        found = out[which].double()
-        if found.shape != right.shape:
+        values = out[which].double()
+        if values.shape != right.shape:
             return math.inf
-        difference += float((found - right).square().sum())
+        difference += float((values - right).square().sum())
         norm += float(right.square().sum())
     if norm == 0:
         return 0.0 if difference == 0 else math.inf

@@ -92,7 +92,7 @@ class TorchWorkload:
 
 def reads_tf32(params: Params, dtype: str) -> bool:
     """Return whether float32 products may be rounded to TF32, which is asked for and means nothing otherwise."""
-    asked = flag(params, "tf32")
-    if asked and dtype != "float32":
+    requested = flag(params, "tf32")
+    if requested and dtype != "float32":
         raise BadInput(f"tf32 is a way to multiply float32, not {dtype}.")
-    return asked
+    return requested

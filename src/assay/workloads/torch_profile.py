@@ -38,10 +38,10 @@ def launched(call: Callable[[], object], where: str) -> tuple[str, ...]:
     call()
     synchronize()
     on_gpu = where != "cpu"
-    with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as seen:
+    with profile(use_device="cuda" if on_gpu else None, use_kineto=on_gpu) as profiler:
         call()
         synchronize()
-    events = sorted(seen.function_events, key=lambda event: float(event.time_range.start))
+    events = sorted(profiler.function_events, key=lambda event: float(event.time_range.start))
     if where == "cpu":
         return tuple(event.name for event in events if event.name.startswith("aten::"))
     return tuple(event.name for event in events if _on_gpu(event))
@@ -56,10 +56,10 @@ def kernel_spans(call: Callable[[], object], where: str) -> list[tuple[float, fl
 
     synchronize = synchronizer(where)
     synchronize()
-    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as seen:
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
         call()
         synchronize()
-    events = [event for event in seen.kineto_results.events() if "CUDA" in str(event.device_type())]
+    events = [event for event in profiler.kineto_results.events() if "CUDA" in str(event.device_type())]
     return [(event.start_ns() / 1e3, (event.start_ns() + event.duration_ns()) / 1e3) for event in events]
 
 
@@ -70,4 +70,4 @@ def _on_gpu(event: Any) -> bool:
 def library(kernels: tuple[str, ...]) -> str | None:
     """Return the library that kernels on a GPU come from; null where their names do not show it, as on a CPU."""
     names = [kernel.lower() for kernel in kernels]
-    return next((found for mark, found in _LIBRARIES if any(mark in name for name in names)), None)
+    return next((library_name for mark, library_name in _LIBRARIES if any(mark in name for name in names)), None)

@@ -62,7 +62,7 @@ class Table:
     def _nearest(self, name: Name, other: int) -> tuple[Difference, ...] | None:
         """Return in what a name differs from the nearest that only the other result has; null where none is near."""
         names = [n for n, row in self.rows.items() if row[other] and not row[0] and is_related(name, n)]
-        return min((between(name, each) for each in names), key=len, default=None)
+        return min((between(name, candidate) for candidate in names), key=len, default=None)
 
     def lone(self, place: int) -> list[Name]:
         """Return the names that only one of the results has, and of which no other has anything like it."""
@@ -84,13 +84,13 @@ def workload_of(name: Name) -> str:
 
 def between(one: Name, other: Name) -> tuple[Difference, ...]:
     """Return in what two names differ: implementation, details, method."""
-    found = list(differences(one.details, other.details))
+    result = list(differences(one.details, other.details))
     if one.work != other.work:
-        impls = (each.work.partition("@")[2] or each.work for each in (one, other))
-        found.insert(0, Difference(aspect="implementation", name="implementation", **_sides(*impls)))
+        impls = (name.work.partition("@")[2] or name.work for name in (one, other))
+        result.insert(0, Difference(aspect="implementation", name="implementation", **_sides(*impls)))
     if one.method != other.method:
-        found.append(Difference(aspect="method", name="method", **_sides(one.method, other.method)))
-    return tuple(found)
+        result.append(Difference(aspect="method", name="method", **_sides(one.method, other.method)))
+    return tuple(result)
 
 
 def _sides(baseline: str | None, other: str | None) -> dict[str, str | None]:
@@ -118,14 +118,14 @@ def aligned(sources: Sequence[Source], quantities: Sequence[str] = ()) -> Table:
 def _table(view: View, sources: Sequence[Source], quantities: Sequence[str]) -> Table:
     rows: dict[Name, list[list[Number]]] = {}
     failed: list[tuple[int, Number]] = []
-    for place, source in enumerate(sources):
+    for index, source in enumerate(sources):
         for number in source.readers[view]():
             if quantities and number.name.quantity not in quantities:
                 continue
             if number.value is None:
-                failed.append((place, number))
+                failed.append((index, number))
             else:
-                rows.setdefault(number.name, [[] for _ in sources])[place].append(number)
+                rows.setdefault(number.name, [[] for _ in sources])[index].append(number)
     _place_failed(rows, failed, len(sources))
     return Table(view, tuple(sources), {name: tuple(map(tuple, row)) for name, row in rows.items()})
 
@@ -133,14 +133,14 @@ def _table(view: View, sources: Sequence[Source], quantities: Sequence[str]) -> 
 def _place_failed(rows: dict[Name, list[list[Number]]], failed: Sequence[tuple[int, Number]], sources: int) -> None:
     """Put what was not measured, which has no method, beside what others measured of it."""
     by_work = {replace(name, method=None): name for name in rows}
-    for place, number in failed:
+    for index, number in failed:
         name = by_work.get(replace(number.name, method=None), number.name)
-        rows.setdefault(name, [[] for _ in range(sources)])[place].append(number)
+        rows.setdefault(name, [[] for _ in range(sources)])[index].append(number)
 
 
 def _nothing(table: Table, quantities: Sequence[str]) -> str:
     """Say what each result has."""
-    has = "; ".join(f"{source.path} has {_some(table, place)}" for place, source in enumerate(table.sources))
+    has = "; ".join(f"{source.path} has {_some(table, index)}" for index, source in enumerate(table.sources))
     of = f" of the quantity {' or '.join(quantities)}" if quantities else ""
     return f"Nothing{of} is in common: {has}."
 
@@ -154,5 +154,5 @@ def _some(table: Table, place: int) -> str:
 def in_words(name: Name, among: Sequence[Name] = ()) -> str:
     """Write what a number is of: its work, and of the details those that differ among some names, or all."""
     constant = {detail for detail in name.details if among and all(detail in other.details for other in among)}
-    told = " ".join(f"{detail.name}={detail.value}" for detail in name.details if detail not in constant)
-    return f"{name.work} {told}".rstrip()
+    text = " ".join(f"{detail.name}={detail.value}" for detail in name.details if detail not in constant)
+    return f"{name.work} {text}".rstrip()

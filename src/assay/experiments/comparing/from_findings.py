@@ -35,14 +35,14 @@ def of_findings(found: list[JsonValue], model: str | None) -> list[Number]:
         BadInput: A claim is not what this version of Assay writes; the sentence has no file name.
     """
     try:
-        findings = [Finding.model_validate(each) for each in found]
+        findings = [Finding.model_validate(entry) for entry in found]
     except ValidationError as error:
         raise BadInput(f"a finding is not what this version of Assay writes: {first_problem(error)}") from None
     numbers: list[Number] = []
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for finding in findings:
-        seen[finding.claim] += 1
-        again = (Detail("conditions", "number", str(seen[finding.claim])),) if seen[finding.claim] > 1 else ()
+        counts[finding.claim] += 1
+        again = (Detail("conditions", "number", str(counts[finding.claim])),) if counts[finding.claim] > 1 else ()
         if finding.estimate is not None:
             identity = finding.identity or {}
             details = (*details_in(identity), *again)
@@ -74,7 +74,7 @@ def _measured(found: Measurement) -> Iterator[Number]:
 
 
 def _compared(found: Comparison) -> Iterator[Number]:
-    times = {found.first: found.first_us, **{each.name: each.time_us for each in found.others}}
+    times = {found.first: found.first_us, **{other.name: other.time_us for other in found.others}}
     for work, estimate in times.items():
         name = Name(work, _conditions(found), found.quantity, estimate.method_key)
         yield _number(name, found.device, None, estimate, found.processes)

@@ -102,19 +102,19 @@ def of_recommendation(content: Mapping[str, JsonValue], model: str | None) -> li
     """Return the thresholds that a file recommends; without a value where it says never, or that it is not known."""
     entries = content.get("thresholds")
     decided = {
-        str(each.get("key")).rpartition(".")[2]: each.get("decision")
-        for each in (entries if isinstance(entries, list) else [])
-        if isinstance(each, dict)
+        str(entry.get("key")).rpartition(".")[2]: entry.get("decision")
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
     }
     named = {
-        str(each.get("key")).rpartition(".")[2]: str(each.get("name"))
-        for each in (entries if isinstance(entries, list) else [])
-        if isinstance(each, dict)
+        str(entry.get("key")).rpartition(".")[2]: str(entry.get("name"))
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
     }
     identity = as_identity(content.get("identity"))
-    found = content.get("recommendation")
+    recommended = content.get("recommendation")
     numbers: list[Number] = []
-    for key, value in (found if isinstance(found, dict) else {}).items():
+    for key, value in (recommended if isinstance(recommended, dict) else {}).items():
         last = key.rpartition(".")[2]
         name, decision = Name(last, _of_thresholds(identity, named.get(last)), THRESHOLD), decided.get(last)
         size = None if decision == "disable" else _positive(value)
@@ -138,15 +138,15 @@ def of_rows(rows: Iterable[JsonValue], model: str | None) -> list[Number]:
 def _row(row: Mapping[str, JsonValue], model: str | None) -> Iterator[Number]:
     params = row.get("params")
     own = params if isinstance(params, dict) else {}
-    told = {"S": row.get("sequence_length"), "w": row.get("window_size")}
-    if told["S"] is None:
-        told = own
+    settings = {"S": row.get("sequence_length"), "w": row.get("window_size")}
+    if settings["S"] is None:
+        settings = own
     elif row.get("branch") == "compressed":
         sizes = {"l": ("block", 32), "d": ("stride", 16)}
-        told |= {name: row.get(name) or own.get(longer) or usual for name, (longer, usual) in sizes.items()}
+        settings |= {name: row.get(name) or own.get(longer) or usual for name, (longer, usual) in sizes.items()}
     for quantity, unit in (("speedup", "×"), ("masked_ms", "ms"), ("fa2_ms", "ms")):
         value = _positive(row.get(quantity))
-        name = Name(str(row.get("branch")), _details(told), quantity)
+        name = Name(str(row.get("branch")), _details(settings), quantity)
         if value is not None:
             ends = (_positive(row.get("low")), _positive(row.get("high"))) if quantity == "speedup" else (None, None)
             yield Number(name, None, model, value, *(ends if None not in ends else (None, None)), unit=unit)
@@ -168,7 +168,7 @@ def _parameter(name: str, value: str) -> Detail:
 
 def _drawn(name: Name, device: str | None, model: str | None, draws: Iterable[float], unit: str) -> Number:
     """Return the geometric mean of what several processes gave."""
-    each = tuple(draws)
-    value = math.exp(sum(map(math.log, each)) / len(each)) if each else None
-    reason = None if each else "not measured"
-    return Number(name, device, model, value, unit=unit, processes=len(each), draws=each, reason=reason)
+    values = tuple(draws)
+    value = math.exp(sum(map(math.log, values)) / len(values)) if values else None
+    reason = None if values else "not measured"
+    return Number(name, device, model, value, unit=unit, processes=len(values), draws=values, reason=reason)

@@ -31,12 +31,12 @@ Place = tuple[Name, str | None, str | None]
 def numbers_of(folder: RunFolder) -> list[Number]:
     """Return every number of a run; of what was measured several times, the mean of the times it was."""
     trials = {trial.id: trial for decision in folder.decisions() for trial in decision.block.trials}
-    found: dict[Place, list[Number]] = {}
+    by_location: dict[Place, list[Number]] = {}
     for record in folder.records():
         if record.trial in trials and trials[record.trial].settings.get("phase") != WARM:
             for number in _of_record(trials[record.trial], record, folder.machine):
-                found.setdefault((number.name, number.device, number.model), []).append(number)
-    return [_combined(several) for several in found.values()]
+                by_location.setdefault((number.name, number.device, number.model), []).append(number)
+    return [_combined(several) for several in by_location.values()]
 
 
 def _of_record(trial: Trial, record: Record, machine: Machine) -> Iterator[Number]:
@@ -44,16 +44,16 @@ def _of_record(trial: Trial, record: Record, machine: Machine) -> Iterator[Numbe
         if role.duty != "timed":
             continue
         device, model = placed_on(role, machine)
-        for place, subject in enumerate(role.subjects):
-            details = details_of(trial, role, subject, dtype_of(record, role.name, place))
+        for index, subject in enumerate(role.subjects):
+            details = details_of(trial, role, subject, dtype_of(record, role.name, index))
             if record.status != "ok":
                 name = Name(work_of(subject), details, FAILED)
                 yield Number(name, device, model, None, unit=unit_of(FAILED), reason=record.reason)
                 continue
-            for said in record.estimates:
-                if (said.role, said.subject) == (role.name, place) and said.quantity not in NOT_COMPARED:
-                    name = Name(work_of(subject), details, said.quantity, said.estimate.method_key)
-                    yield _number(name, device, model, said, record)
+            for summary in record.estimates:
+                if (summary.role, summary.subject) == (role.name, index) and summary.quantity not in NOT_COMPARED:
+                    name = Name(work_of(subject), details, summary.quantity, summary.estimate.method_key)
+                    yield _number(name, device, model, summary, record)
 
 
 def _number(name: Name, device: str | None, model: str | None, said: Summary, record: Record) -> Number:

@@ -104,10 +104,10 @@ def judged(table: Table, minimum_effect: float) -> list[Pair]:
         for other in range(1, len(table.sources))
         if row[other] and on_same(row[0], row[other])
     ]
-    sure = [place for place, pair in enumerate(pairs) if pair.doubt is None and pair.ratio is not None]
-    said = ratios.decide([ratio for place in sure if (ratio := pairs[place].ratio) is not None], minimum_effect)
-    for place, verdict in zip(sure, said, strict=True):
-        pairs[place] = _with(pairs[place], verdict, minimum_effect)
+    sure = [index for index, pair in enumerate(pairs) if pair.doubt is None and pair.ratio is not None]
+    verdicts = ratios.decide([ratio for index in sure if (ratio := pairs[index].ratio) is not None], minimum_effect)
+    for index, verdict in zip(sure, verdicts, strict=True):
+        pairs[index] = _with(pairs[index], verdict, minimum_effect)
     return pairs
 
 
@@ -154,14 +154,14 @@ def _ratio(strata: Sequence[tuple[list[Number], list[Number]]]) -> Level | None:
     """Return the ratio over all strata; by least squares where single results are all there is."""
     if all(number.draws for one, other in strata for number in (*one, *other)):
         return ratios.pooled([(_draws(one), _draws(other)) for one, other in strata])
-    found: list[Level] = []
+    ratios_by_stratum: list[Level] = []
     for one, other in strata:
         sides = [[_level(number) for number in side] for side in (one, other)]
-        if any(each is None for side in sides for each in side):
+        if any(level is None for side in sides for level in side):
             return None
-        first, second = (ratios.mean([each for each in side if each is not None]) for side in sides)
-        found.append(ratios.ratio(first, second))
-    return ratios.mean(found)
+        first, second = (ratios.mean([level for level in side if level is not None]) for side in sides)
+        ratios_by_stratum.append(ratios.ratio(first, second))
+    return ratios.mean(ratios_by_stratum)
 
 
 def _draws(numbers: Sequence[Number]) -> list[float]:

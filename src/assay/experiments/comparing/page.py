@@ -27,8 +27,8 @@ def page(table: Table, found: Result) -> Page:
     """Return the whole page."""
     pairs = judged(table, found.minimum_effect)
     results: list[Element] = []
-    for place, source in enumerate(table.sources[1:], 1):
-        mine = [pair for pair in pairs if pair.other == place]
+    for index, source in enumerate(table.sources[1:], 1):
+        mine = [pair for pair in pairs if pair.other == index]
         if mine:
             results.append(_pairs(mine, found.baseline, source.path, found.minimum_effect))
     results += _rising(found)
@@ -79,7 +79,7 @@ def _pairs(pairs: Sequence[Pair], baseline: str, other: str, minimum_effect: flo
     titles = ("what", "quantity", "baseline", "other", "ratio", "95 % interval", "verdict")
     return Grid(
         title=f"{other} against {baseline}",
-        columns=tuple(Column(title=title, numeric=2 <= place < 6) for place, title in enumerate(titles)),
+        columns=tuple(Column(title=title, numeric=2 <= index < 6) for index, title in enumerate(titles)),
         rows=rows,
         tones=tuple(map(tone_of, pairs)),
         note=(
@@ -92,7 +92,7 @@ def _pairs(pairs: Sequence[Pair], baseline: str, other: str, minimum_effect: flo
 
 def _rising(found: Result) -> list[Element]:
     tones: dict[str, Tone] = {"yes": "bad", "no": "good", "unsure": "unsure"}
-    return [Text(text=f"{each.against}: {each.said}.", tone=tones[each.rose]) for each in found.thresholds]
+    return [Text(text=f"{rise.against}: {rise.said}.", tone=tones[rise.rose]) for rise in found.thresholds]
 
 
 def _side_by_side(table: Table, *, across: bool) -> list[Element]:
@@ -101,8 +101,8 @@ def _side_by_side(table: Table, *, across: bool) -> list[Element]:
     if not names:
         return []
     columns = [Column(title="what"), Column(title="quantity")]
-    for place, source in enumerate(table.sources):
-        on = sorted(models([number for name in names for number in table.rows[name][place]]))
+    for index, source in enumerate(table.sources):
+        on = sorted(models([number for name in names for number in table.rows[name][index]]))
         columns.append(Column(title=f"{source.path} ({', '.join(on) or '?'})", numeric=True))
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (in_words(name, names if len(names) > 1 else ()), name.quantity, *map(shown, table.rows[name]))
@@ -114,8 +114,8 @@ def _side_by_side(table: Table, *, across: bool) -> list[Element]:
 
 def _not_comparable(found: Result) -> list[Element]:
     return [
-        Text(text=f"{each.said} ({', '.join(each.quantities)}; {each.against}).", tone="unsure")
-        for each in found.not_comparable
+        Text(text=f"{item.said} ({', '.join(item.quantities)}; {item.against}).", tone="unsure")
+        for item in found.not_comparable
     ]
 
 
@@ -132,14 +132,14 @@ def _differences(found: Result) -> tuple[Element, ...]:
 
 def _remarks(found: Result, pairs: Sequence[Pair]) -> list[Element]:
     """Return what must be known: reasons for what is unsure, notes, and what only one result has."""
-    said: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for pair in pairs:
         for why in (pair.reason, pair.note):
             if why is not None:
-                said[why] = said.get(why, 0) + 1
-    told = [f"{count} of {len(pairs)}: {why}." for why, count in said.items()]
-    told += [f"{note.rstrip('.')}." for note in found.notes]
+                counts[why] = counts.get(why, 0) + 1
+    texts = [f"{count} of {len(pairs)}: {why}." for why, count in counts.items()]
+    texts += [f"{note.rstrip('.')}." for note in found.notes]
     for path, names in found.only.items():
         more = f" and {len(names) - AT_MOST} more" if len(names) > AT_MOST else ""
-        told.append(f"Only {path} has {', '.join(names[:AT_MOST])}{more}.")
-    return [Text(text=text, tone="unsure") for text in told]
+        texts.append(f"Only {path} has {', '.join(names[:AT_MOST])}{more}.")
+    return [Text(text=text, tone="unsure") for text in texts]

@@ -115,18 +115,18 @@ def compare(table: Table, minimum_effect: float) -> Result:
     pairs, rising = judged(table, minimum_effect), risen(table)
     different = not_comparable(table)
     paths = [source.path for source in table.sources]
-    judged_places = {pair.other for pair in pairs} | {each.other for each in rising}
-    measured = {place for row in table.shared.values() for place in range(1, len(paths)) if row[place]}
-    elsewhere = tuple(paths[place] for place in sorted(measured - judged_places))
+    judged_places = {pair.other for pair in pairs} | {item.other for item in rising}
+    measured = {index for row in table.shared.values() for index in range(1, len(paths)) if row[index]}
+    elsewhere = tuple(paths[index] for index in sorted(measured - judged_places))
     origins = {source.origin for source in table.sources} - {"real"}
     rows = {name: dict(zip(paths, map(_side, row), strict=True)) for name, row in table.shared.items()}
     return Result(
-        headline=headline(table, pairs, rising, [each.said for each in different], minimum_effect),
+        headline=headline(table, pairs, rising, [item.said for item in different], minimum_effect),
         view=table.view,
         baseline=paths[0],
         others=tuple(paths[1:]),
         minimum_effect=minimum_effect,
-        verdict=_gate(pairs, [each.rose for each in rising]),
+        verdict=_gate(pairs, [item.rose for item in rising]),
         pairs=tuple(_compared(pair, paths[pair.other]) for pair in pairs),
         thresholds=tuple(Rising(name=r.name, against=paths[r.other], rose=r.rose, said=r.said) for r in rising),
         not_comparable=different,
@@ -137,8 +137,8 @@ def compare(table: Table, minimum_effect: float) -> Result:
         elsewhere=elsewhere,
         only={
             path: tuple(f"{in_words(name)} {name.quantity}" for name in lone)
-            for place, path in enumerate(paths)
-            if (lone := table.lone(place))
+            for index, path in enumerate(paths)
+            if (lone := table.lone(index))
         },
         differ=_differ(table.sources),
         notes=tuple(f"{source.path}: {note}" for source in table.sources for note in source.notes),
@@ -149,9 +149,9 @@ def compare(table: Table, minimum_effect: float) -> Result:
 def not_comparable(table: Table) -> tuple[Different, ...]:
     """Return what only looks alike, each difference once for all quantities that have it."""
     quantities: dict[tuple[str, int, tuple[Difference, ...]], list[str]] = {}
-    for each in table.not_comparable:
-        quantities.setdefault((each.name.work, each.other, each.differences), []).append(each.name.quantity)
-    found = [
+    for entry in table.not_comparable:
+        quantities.setdefault((entry.name.work, entry.other, entry.differences), []).append(entry.name.quantity)
+    results = [
         Different(
             what=work,
             quantities=tuple(dict.fromkeys(several)),
@@ -161,17 +161,17 @@ def not_comparable(table: Table) -> tuple[Different, ...]:
         )
         for (work, other, differences), several in quantities.items()
     ]
-    return (*found, *_across_models(table))
+    return (*results, *_across_models(table))
 
 
 def _across_models(table: Table) -> list[Different]:
     """Return what two results have of the same thing, but on other models of device."""
-    seen: dict[tuple[str, int, str, str], list[str]] = {}
+    quantities_by_models: dict[tuple[str, int, str, str], list[str]] = {}
     for name, row in table.shared.items():
         for other in range(1, len(table.sources)):
             if row[other] and not on_same(row[0], row[other]):
-                one, two = (", ".join(sorted(models(row[place]))) for place in (0, other))
-                seen.setdefault((name.work, other, one, two), []).append(name.quantity)
+                one, two = (", ".join(sorted(models(row[index]))) for index in (0, other))
+                quantities_by_models.setdefault((name.work, other, one, two), []).append(name.quantity)
     return [
         Different(
             what=work,
@@ -180,7 +180,7 @@ def _across_models(table: Table) -> list[Different]:
             differences=(difference := Difference(aspect=MODEL, name=MODEL, baseline=one, other=two),),
             said=f"{work}: {describe([difference])}",
         )
-        for (work, other, one, two), quantities in seen.items()
+        for (work, other, one, two), quantities in quantities_by_models.items()
     ]
 
 
@@ -247,10 +247,10 @@ def _sure_side(numbers: Sequence[Number]) -> Side:
 
 def _differ(sources: Sequence[Source]) -> dict[str, dict[str, str | None]]:
     """Return the facts in which results differ that tell any."""
-    told = [source for source in sources if source.facts]
-    names = dict.fromkeys(name for source in told for name in source.facts)
+    described = [source for source in sources if source.facts]
+    names = dict.fromkeys(name for source in described for name in source.facts)
     return {
-        name: {source.path: source.facts.get(name) for source in told}
+        name: {source.path: source.facts.get(name) for source in described}
         for name in names
-        if len({source.facts.get(name) for source in told}) > 1
+        if len({source.facts.get(name) for source in described}) > 1
     }

@@ -55,8 +55,8 @@ def read(path: Path) -> Source:
     try:
         return _file(path, content)
     except BadInput as error:
-        said = str(error).rstrip(".")
-        raise BadInput(f"{said}." if str(path) in said else f"{path}: {said}.") from None
+        message = str(error).rstrip(".")
+        raise BadInput(f"{message}." if str(path) in message else f"{path}: {message}.") from None
 
 
 def _refuse_newer(content: JsonValue, path: Path) -> None:
@@ -101,16 +101,16 @@ def _run(path: Path) -> Source:
 def _facts(folder: RunFolder, path: Path) -> dict[str, str]:
     """Return what of a machine and its software may explain a difference."""
     machine = folder.machine
-    told = {
+    facts = {
         "run": None if folder.path.name == path.name else folder.path.name,
         "host": machine.host,
-        "GPUs": " ".join(each.uuid for each in targets(machine).values()),
+        "GPUs": " ".join(target.uuid for target in targets(machine).values()),
         "driver": machine.driver,
         "kernel": machine.kernel,
         "commit": machine.git_commit,
         **{f"version of {name}": version for name, version in folder.plan.versions.items()},
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _tunings(path: Path) -> list[Number]:
@@ -134,35 +134,35 @@ def _tuning_files(path: Path) -> Source:
 
 def _shape_files(path: Path) -> Source:
     """Return what a file of times over ranks, or a folder of such, holds."""
-    found = scaling.read(path)
-    numbers = from_older.of_shapes(found.rows, None)
-    notes = (*found.unusable, *(note.rstrip(".") for note in found.notes))
+    shapes = scaling.read(path)
+    numbers = from_older.of_shapes(shapes.rows, None)
+    notes = (*shapes.unusable, *(note.rstrip(".") for note in shapes.notes))
     return Source(str(path), "results over ranks", {"shapes": lambda: numbers}, notes=notes)
 
 
 def _findings(path: Path) -> list[Number]:
     content = read_json(path)
     _refuse_newer(content, path)
-    found = content.get("findings") if isinstance(content, dict) else None
-    if not isinstance(found, list):
+    findings = content.get("findings") if isinstance(content, dict) else None
+    if not isinstance(findings, list):
         raise BadInput(f"{path} has no list of findings.")
     machine = path.parent / "machine.json"
     model = model_of(RunFolder.open(path.parent).machine) if machine.is_file() else None
     try:
-        return from_findings.of_findings(found, model)
+        return from_findings.of_findings(findings, model)
     except BadInput as error:
         raise BadInput(f"{path}: {error}.") from None
 
 
 def _thresholds(path: Path, content: JsonValue) -> dict[View, Reader]:
     """Return how a result of ``assay threshold``, or of the older tool, is read."""
-    found = content if isinstance(content, dict) else {"results": content}
-    info, rows = found.get("device_info"), found.get("results")
+    data = content if isinstance(content, dict) else {"results": content}
+    info, rows = data.get("device_info"), data.get("results")
     model = info.get("device_name") if isinstance(info, dict) else None
     named = model if isinstance(model, str) else None
-    recommended = from_older.of_recommendation(found, named)
+    recommended = from_older.of_recommendation(data, named)
     readers: dict[View, Reader] = {}
-    results = saved.read(path).results if "schema" in found else None
+    results = saved.read(path).results if "schema" in data else None
     if results is not None:
         readers["speed-ups"] = lambda: [*recommended, *from_older.of_speedups(results)]
     of_rows = from_older.of_rows(rows if isinstance(rows, list) else [], named)

@@ -33,21 +33,21 @@ def risen(table: Table) -> list[Rose]:
     The other is decided anew by the baseline's margin and time, so that like is held against like.
     """
     names = [name for name in table.shared if name.quantity == THRESHOLD]
-    places = [
+    others = [
         other
         for other in range(1, len(table.sources))
         if any(table.rows[name][other] and on_same(table.rows[name][0], table.rows[name][other]) for name in names)
     ]
-    return [rose for other in places for rose in _risen(table, other)]
+    return [rose for other in others for rose in _risen(table, other)]
 
 
 def _risen(table: Table, other: int) -> list[Rose]:
-    first, second = (Path(table.sources[place].path) for place in (0, other))
+    first, second = (Path(table.sources[index].path) for index in (0, other))
     try:
-        before, old, found = baseline.read(first), saved.read(first), saved.read(second)
+        before, old, new = baseline.read(first), saved.read(first), saved.read(second)
     except BadInput:
         return []
     margin = None if old.results is None else old.thresholds[0][0].margin
-    decide_on = found.decide_on if old.results is None else old.decide_on
-    answers = [answer(each, decide_on) for each in found.judged(margin, decide_on)]
-    return [Rose(other, each.name, each.rose, each.said) for each in baseline.compare(answers, before)]
+    decide_on = new.decide_on if old.results is None else old.decide_on
+    answers = [answer(item, decide_on) for item in new.judged(margin, decide_on)]
+    return [Rose(other, item.name, item.rose, item.said) for item in baseline.compare(answers, before)]

@@ -38,8 +38,8 @@ def number_of(numbers: Sequence[Number]) -> tuple[float | None, tuple[float, flo
     levels = [_level(number) for number in good]
     if any(level is None for level in levels):
         return None, None
-    found = ratios.mean([level for level in levels if level is not None])
-    return found.value, found.interval()
+    mean_level = ratios.mean([level for level in levels if level is not None])
+    return mean_level.value, mean_level.interval()
 
 
 def _level(number: Number) -> Level | None:
@@ -95,24 +95,24 @@ def headline(
     minimum_effect: float,
 ) -> str:
     """Return what came of it in a sentence or two."""
-    baseline, told = table.sources[0].path, []
+    baseline, sentences = table.sources[0].path, []
     if pairs:
         counts = [(word, sum(pair.verdict == word for pair in pairs)) for word in ORDER]
-        said = ", ".join(f"{count} {IN_WORDS.get(word, word)}" for word, count in counts if count)
+        counts_text = ", ".join(f"{count} {IN_WORDS.get(word, word)}" for word, count in counts if count)
         many = f"{len(pairs)} number{'' if len(pairs) == 1 else 's'}"
-        told.append(f"Of {many} in common with {baseline}: {said}{_largest(pairs)}.")
+        sentences.append(f"Of {many} in common with {baseline}: {counts_text}{_largest(pairs)}.")
         if all(pair.verdict == "same" for pair in pairs):
-            told[-1] = f"All of {many} in common with {baseline} are the same to {100 * minimum_effect:g} %."
-    rose = [each.name for each in rising if each.rose == "yes"]
-    told += [f"The threshold of {' and of '.join(rose)} rose."] if rose else []
+            sentences[-1] = f"All of {many} in common with {baseline} are the same to {100 * minimum_effect:g} %."
+    rose = [rise.name for rise in rising if rise.rose == "yes"]
+    sentences += [f"The threshold of {' and of '.join(rose)} rose."] if rose else []
     if different and not table.shared:
-        told.append(f"Nothing is comparable with {baseline}: {_first(different)}.")
+        sentences.append(f"Nothing is comparable with {baseline}: {_first(different)}.")
     elif different and pairs:
-        told.append(f"Not comparable: {_first(different)}.")
+        sentences.append(f"Not comparable: {_first(different)}.")
     if table.shared and not pairs and not rising:
-        on = ", ".join(f"{source.path} on {_on(table, place)}" for place, source in enumerate(table.sources))
-        told.append(f"Side by side, without a verdict, as devices differ: {on}.")
-    return " ".join(told)
+        on = ", ".join(f"{source.path} on {_on(table, index)}" for index, source in enumerate(table.sources))
+        sentences.append(f"Side by side, without a verdict, as devices differ: {on}.")
+    return " ".join(sentences)
 
 
 def _first(sentences: Sequence[str]) -> str:
@@ -133,5 +133,5 @@ def _largest(pairs: Sequence[Pair]) -> str:
 
 def _on(table: Table, place: int) -> str:
     """Write the models that a result was measured on."""
-    found = models([number for row in table.shared.values() for number in row[place]])
-    return ", ".join(sorted(found)) or "a device that is not told"
+    names = models([number for row in table.shared.values() for number in row[place]])
+    return ", ".join(sorted(names)) or "a device that is not told"

@@ -32,10 +32,10 @@ class ContentionExperiment:
 
     def analyse(self, machine: Machine, options: ContentionOptions, records: Records) -> Findings:
         """Return what company does to times, spreads and picks, each held against A/A."""
-        found = analyse(machine, options, records)
+        analysis = analyse(machine, options, records)
         origin = next((record.origin for record in records if record.origin != "real"), "real")
-        findings = tuple(each.model_copy(update={"origin": origin}) for each in findings_of(options, found))
-        return Findings(headline=headline(machine, options, found), findings=findings)
+        findings = tuple(finding.model_copy(update={"origin": origin}) for finding in findings_of(options, analysis))
+        return Findings(headline=headline(machine, options, analysis), findings=findings)
 
     def page(self, machine: Machine, options: ContentionOptions, findings: Findings, records: Records) -> Page:
         """Return the phases side by side, every sample, the picks, the noise budget, and what ran when."""

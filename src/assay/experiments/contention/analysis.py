@@ -52,20 +52,20 @@ def analyse(machine: Machine, options: ContentionOptions, records: Records) -> A
     """Look at the records from every side."""
     laid = layout(machine, options, records)
     table = picked(laid.choices)
-    known = regrets(machine, options, laid.choices, records)
-    apart = refusal(machine, options)
+    regrets_by_slot = regrets(machine, options, laid.choices, records)
+    incomparable = refusal(machine, options)
     return Analysis(
         layout=laid,
         times={q: slowdowns(laid, options.phases, q, options.minimum_effect) for q in laid.quantities},
         spreads={q: spreads(laid, options.phases, q, options.minimum_effect) for q in laid.quantities},
         picked=table,
         mismatches=mismatches(table, options.phases),
-        regrets=known,
-        losses=compare_all(regret_table(laid.choices, known), options.phases, options.minimum_effect),
-        agreements=[] if apart is not None else agreements(laid, options, laid.quantity),
+        regrets=regrets_by_slot,
+        losses=compare_all(regret_table(laid.choices, regrets_by_slot), options.phases, options.minimum_effect),
+        agreements=[] if incomparable is not None else agreements(laid, options, laid.quantity),
         budgets=budgets(laid, laid.quantity),
         sensed=correlations(laid, laid.quantity),
-        incomparable=apart,
+        incomparable=incomparable,
         remarks=remarks(machine, options),
         overrun=overrun(options.budget_s, records) if options.keeps_to_budget else None,
     )
@@ -74,15 +74,15 @@ def analyse(machine: Machine, options: ContentionOptions, records: Records) -> A
 def remarks(machine: Machine, options: ContentionOptions) -> tuple[str, ...]:
     """Return what must be known to read the results: too few cores, GPUs of different models, nothing to tune."""
     cores, models = len(machine.cores), models_of(machine, options)
-    said = []
+    texts = []
     if options.processes > cores:
-        said.append(
+        texts.append(
             f"side by side {options.processes} processes share {cores} core{'' if cores == 1 else 's'}: "
             "isolation cannot give each its own"
         )
     if len(models) > 1:
-        said.append(f"the GPUs are of different models ({', '.join(models)}): times are compared on each by itself")
+        texts.append(f"the GPUs are of different models ({', '.join(models)}): times are compared on each by itself")
     plain = [s.label for s, tunable in zip(options.subjects, options.tunable, strict=True) if not tunable]
     if plain and options.tuner is not None:
-        said.append(f"{', '.join(plain)} has no configurations to choose from, and is only timed")
-    return tuple(said)
+        texts.append(f"{', '.join(plain)} has no configurations to choose from, and is only timed")
+    return tuple(texts)

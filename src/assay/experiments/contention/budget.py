@@ -102,11 +102,11 @@ def trial_s(trial: Trial) -> float:
 
 def overrun(budget_s: float, records: Iterable[Record]) -> str | None:
     """Return in words by how much a run took longer than its budget, and what starting took; null where it did not."""
-    taken = list(records)
-    used_s = sum(spent_s(taken).values())
+    all_records = list(records)
+    used_s = sum(spent_s(all_records).values())
     if used_s - budget_s < OVERRUN_S:
         return None
-    starting_s = sum(max((e.setup_s for e in record.evidence), default=0.0) for record in taken)
+    starting_s = sum(max((e.setup_s for e in record.evidence), default=0.0) for record in all_records)
     return (
         f"it took {format_span(used_s)}, {format_span(used_s - budget_s)} more than the budget of "
         f"{format_span(budget_s)}; {format_span(starting_s)} of it went into starting workers"

@@ -45,7 +45,7 @@ class Layout:
     @property
     def blocks(self) -> tuple[int, ...]:
         """The blocks of which anything is known, in order."""
-        return tuple(sorted({seen.block for seen in self.seen}))
+        return tuple(sorted({phase_trial.block for phase_trial in self.seen}))
 
     @property
     def quantities(self) -> tuple[str, ...]:
@@ -63,23 +63,23 @@ class Layout:
 
 def layout(machine: Machine, options: ContentionOptions, records: Records) -> Layout:
     """Lay out what the records of the blocks hold; trials that failed or were refused are named with their reason."""
-    seen = tuple(_seen(machine, options, records))
-    good = [each for each in seen if each.record.status == "ok"]
-    timed = [(each, role, place) for each in good for role, place in _places(options, each.trial)]
+    phase_trials = tuple(_seen(machine, options, records))
+    good = [phase_trial for phase_trial in phase_trials if phase_trial.record.status == "ok"]
+    timed = [(phase_trial, role, slot) for phase_trial in good for role, slot in _places(options, phase_trial.trial)]
     quantity = _decisive(good)
     cells = [
-        Cell(place, each.block, each.phase, s.quantity, samples, _middle_s(s), each.record.trial)
-        for each, role, place in timed
-        for s in each.record.series
+        Cell(slot, phase_trial.block, phase_trial.phase, s.quantity, samples, _middle_s(s), phase_trial.record.trial)
+        for phase_trial, role, slot in timed
+        for s in phase_trial.record.series
         if s.role == role.name and s.quantity in {quantity, "call_us"} and len(samples := records.samples(s))
     ]
     choices = [
-        Choice(place, each.block, each.phase, t.config, t.reason, t.time_us, each.record.trial)
-        for each, role, place in timed
-        for t in _tunings(each.record, role)
+        Choice(slot, phase_trial.block, phase_trial.phase, t.config, t.reason, t.time_us, phase_trial.record.trial)
+        for phase_trial, role, slot in timed
+        for t in _tunings(phase_trial.record, role)
     ]
-    missing = [*_unmeasured(options, seen), *_unchosen(options, choices)]
-    return Layout(tuple(cells), tuple(choices), seen, tuple(missing), quantity)
+    missing = [*_unmeasured(options, phase_trials), *_unchosen(options, choices)]
+    return Layout(tuple(cells), tuple(choices), phase_trials, tuple(missing), quantity)
 
 
 def _seen(machine: Machine, options: ContentionOptions, records: Iterable[Record]) -> Iterator[Seen]:
@@ -109,8 +109,13 @@ def _places(options: ContentionOptions, trial: Trial) -> Iterator[tuple[Role, Pl
 
 def _decisive(good: Sequence[Seen]) -> str:
     """Return the time that counts: the one that every trial took."""
-    found = {decisive([each.record], role.name) for each in good for role in each.trial.roles if role.duty == "timed"}
-    return found.pop() if len(found) == 1 else "call_us"
+    quantities = {
+        decisive([phase_trial.record], role.name)
+        for phase_trial in good
+        for role in phase_trial.trial.roles
+        if role.duty == "timed"
+    }
+    return quantities.pop() if len(quantities) == 1 else "call_us"
 
 
 def _middle_s(series: Series) -> float:
@@ -124,12 +129,12 @@ def _tunings(record: Record, role: Role) -> list[Tuning]:
 def _unmeasured(options: ContentionOptions, seen: Sequence[Seen]) -> list[Missing]:
     return [
         Missing(
-            f"block {each.block}, {WORDS[each.phase]}, {_what(options, each.trial)}",
-            f"{each.record.status}, {(each.record.reason or 'and does not say why').rstrip('.')}",
-            each.record.trial,
+            f"block {phase_trial.block}, {WORDS[phase_trial.phase]}, {_what(options, phase_trial.trial)}",
+            f"{phase_trial.record.status}, {(phase_trial.record.reason or 'and does not say why').rstrip('.')}",
+            phase_trial.record.trial,
         )
-        for each in seen
-        if each.record.status != "ok"
+        for phase_trial in seen
+        if phase_trial.record.status != "ok"
     ]
 
 

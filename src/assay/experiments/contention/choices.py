@@ -66,10 +66,10 @@ def against_alone(table: Picked, phase: Phase) -> Mismatch:
     """Return how often the picks of a phase differ from the baseline's of the same block, beside A/A."""
     share = only_here = Share(0, 0)
     same, only_same = against_again(table), 0
-    for (known, place), by_block in table.items():
-        if known != phase:
+    for (table_phase, slot), by_block in table.items():
+        if table_phase != phase:
             continue
-        base, again = table.get(("baseline", place.alone), {}), table.get(("again", place.alone), {})
+        base, again = table.get(("baseline", slot.alone), {}), table.get(("again", slot.alone), {})
         for block, key in by_block.items():
             if block not in base:
                 continue
@@ -84,24 +84,26 @@ def against_alone(table: Picked, phase: Phase) -> Mismatch:
 def against_again(table: Picked) -> Share:
     """Return how often a pick alone differs from the other one alone in the same block: A/A."""
     share = Share(0, 0)
-    for (phase, place), by_block in table.items():
+    for (phase, slot), by_block in table.items():
         if phase == "again":
-            base = table.get(("baseline", place), {})
+            base = table.get(("baseline", slot), {})
             share = sum((Share(int(k != base[b]), 1) for b, k in by_block.items() if b in base), share)
     return share
 
 
 def over_blocks(table: Picked, phase: Phase) -> Share:
     """Return how often a pick of a phase differs from that of the block before, at the same place."""
-    rows = [[by_block[b] for b in sorted(by_block)] for (known, _), by_block in table.items() if known == phase]
+    rows = [
+        [by_block[b] for b in sorted(by_block)] for (table_phase, _), by_block in table.items() if table_phase == phase
+    ]
     return _changes(rows)
 
 
 def over_devices(table: Picked, phase: Phase, devices: Sequence[str]) -> Share:
     """Return how often a pick of a phase differs from that of the device before, in the same block."""
-    known = {place for p, place in table if p == phase}
+    slots = {slot for p, slot in table if p == phase}
     rows = []
-    for subject, worker in sorted({(place.subject, place.worker) for place in known}):
+    for subject, worker in sorted({(slot.subject, slot.worker) for slot in slots}):
         columns = [table.get((phase, Place(subject, device, worker)), {}) for device in devices]
         blocks = sorted({block for by_block in columns for block in by_block})
         rows += [[by_block[b] for by_block in columns if b in by_block] for b in blocks]
@@ -110,8 +112,8 @@ def over_devices(table: Picked, phase: Phase, devices: Sequence[str]) -> Share:
 
 def mismatches(table: Picked, phases: Sequence[Phase]) -> dict[Phase, Mismatch]:
     """Return what company does to the picks, for each phase with company of which any is known."""
-    known = {phase for phase, _ in table}
-    return {phase: against_alone(table, phase) for phase in CROWDED if phase in phases and phase in known}
+    measured = {phase for phase, _ in table}
+    return {phase: against_alone(table, phase) for phase in CROWDED if phase in phases and phase in measured}
 
 
 def _changes(rows: Iterable[Sequence[str]]) -> Share:

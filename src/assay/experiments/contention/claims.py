@@ -59,16 +59,16 @@ def of_times(options: ContentionOptions, found: Analysis) -> Iterator[Finding]:
         facts: Params = {"about": "time", "quantity": quantity}
         yield from _all_together(options, found, comparisons, claim, facts)
         for phase in CROWDED:
-            places = comparisons[phase].places if phase in comparisons else {}
-            for place, effect in places.items() if len(places) > 1 else ():
-                label = options.subjects[place.subject].label
-                who = f"{label} on {role_name(place.device, place.worker, options.workers)}"
-                where: Params = {"workload": label, "device": place.device, "worker": place.worker}
+            slots = comparisons[phase].places if phase in comparisons else {}
+            for slot, effect in slots.items() if len(slots) > 1 else ():
+                label = options.subjects[slot.subject].label
+                who = f"{label} on {role_name(slot.device, slot.worker, options.workers)}"
+                where: Params = {"workload": label, "device": slot.device, "worker": slot.worker}
                 yield _finding(
                     f"{who}, {WORDS[phase]}: {claim}",
                     effect,
                     options,
-                    trials_of(found, phase, *QUIET, place=place),
+                    trials_of(found, phase, *QUIET, place=slot),
                     {**facts, "phase": phase, **where},
                 )
 
@@ -84,8 +84,8 @@ def of_variation(options: ContentionOptions, found: Analysis) -> Iterator[Findin
     """Return how much repeats of the same configuration vary in each phase, and whether that is little."""
     table = cv_table(found.layout, found.layout.quantity)
     for phase in options.phases:
-        by_place = [by_block for (known, _), by_block in table.items() if known == phase]
-        cv = ratio_of(together([[each.get(block) for block in found.layout.blocks] for each in by_place]))
+        by_place = [by_block for (table_phase, _), by_block in table.items() if table_phase == phase]
+        cv = ratio_of(together([[levels.get(block) for block in found.layout.blocks] for levels in by_place]))
         if cv is None:
             continue
         estimate = Estimate(
@@ -119,21 +119,21 @@ def of_devices(options: ContentionOptions, found: Analysis) -> Iterator[Finding]
         reason = f"not compared: {found.incomparable}"
         claim, facts = "The devices take different times", {"about": "devices"}
         yield Finding(claim=claim, estimate=None, verdict="unsure", reason=reason, records=(), facts={**facts})
-    for each in found.agreements:
-        label = options.subjects[each.subject].label
-        claim = f"{label}, {WORDS[each.phase]}: {each.slowest} takes another time than {each.fastest}"
-        told: Params = {"about": "devices", "phase": each.phase, "workload": label}
-        yield _finding(claim, each.effect, options, trials_of(found, each.phase), told)
+    for agreement in found.agreements:
+        label = options.subjects[agreement.subject].label
+        claim = f"{label}, {WORDS[agreement.phase]}: {agreement.slowest} takes another time than {agreement.fastest}"
+        details: Params = {"about": "devices", "phase": agreement.phase, "workload": label}
+        yield _finding(claim, agreement.effect, options, trials_of(found, agreement.phase), details)
 
 
 def _all_together(
     options: ContentionOptions, found: Analysis, comparisons: Comparisons, claim: str, facts: Params
 ) -> Iterator[Finding]:
     """Return a finding for each phase with company, and one for A/A, all places together."""
-    for phase, each in comparisons.items():
-        said = "Alone, measured twice, " if phase == "again" else f"{WORDS[phase].capitalize()}, "
+    for phase, comparison in comparisons.items():
+        prefix = "Alone, measured twice, " if phase == "again" else f"{WORDS[phase].capitalize()}, "
         records = trials_of(found, phase, *QUIET)
-        yield _finding(f"{said}{claim}", each.overall, options, records, {**facts, "phase": phase})
+        yield _finding(f"{prefix}{claim}", comparison.overall, options, records, {**facts, "phase": phase})
 
 
 def _finding(
@@ -154,6 +154,6 @@ def _unless_all_alike(finding: Finding) -> Finding:
     estimate = finding.estimate
     if estimate is None or estimate.low is None or estimate.low != estimate.high:
         return finding
-    said = f"in {estimate.n} blocks every pick cost the same, which leaves no spread for an interval"
-    bare = estimate.model_copy(update={"low": None, "high": None, "method": said})
-    return finding.model_copy(update={"estimate": bare, "verdict": "unsure", "reason": said})
+    reason = f"in {estimate.n} blocks every pick cost the same, which leaves no spread for an interval"
+    without_interval = estimate.model_copy(update={"low": None, "high": None, "method": reason})
+    return finding.model_copy(update={"estimate": without_interval, "verdict": "unsure", "reason": reason})

@@ -51,17 +51,17 @@ def agreements(layout: Layout, options: ContentionOptions, quantity: str) -> lis
     if len(options.devices) < 2:
         return []
     phases = [phase for phase in options.phases if phase != "again"]
-    found = [_agreement(layout, options, quantity, s, p) for p in phases for s in range(len(options.subjects))]
-    return [each for each in found if each is not None]
+    candidates = [_agreement(layout, options, quantity, s, p) for p in phases for s in range(len(options.subjects))]
+    return [agreement for agreement in candidates if agreement is not None]
 
 
 def _levels(layout: Layout, quantity: str, phase: Phase, place: Place, workers: int) -> dict[int, float]:
     """Return a device's time as a logarithm, by block: alone, or the mean over its workers side by side."""
     if phase == "baseline":
         return quiet_levels(layout, quantity, place)
-    each = [layout.of(phase, quantity, Place(place.subject, place.device, w)) for w in range(workers)]
-    blocks = sorted({block for cells in each for block in cells})
-    return {b: float(np.mean([cells[b].level for cells in each if b in cells])) for b in blocks}
+    cells_by_worker = [layout.of(phase, quantity, Place(place.subject, place.device, w)) for w in range(workers)]
+    blocks = sorted({block for cells in cells_by_worker for block in cells})
+    return {b: float(np.mean([cells[b].level for cells in cells_by_worker if b in cells])) for b in blocks}
 
 
 def _agreement(

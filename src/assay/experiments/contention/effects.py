@@ -67,11 +67,11 @@ def differences(table: Table, phase: Phase, place: Place) -> dict[int, float]:
     if phase == "again":
         before = table.get(("baseline", place), {})
         return {block: value - before[block] for block, value in here.items() if block in before}
-    quiet = [table.get((each, place.alone), {}) for each in QUIET]
+    quiet = [table.get((quiet_phase, place.alone), {}) for quiet_phase in QUIET]
     return {
-        block: value - float(np.mean(known))
+        block: value - float(np.mean(levels))
         for block, value in here.items()
-        if (known := [by_block[block] for by_block in quiet if block in by_block])
+        if (levels := [by_block[block] for by_block in quiet if block in by_block])
     }
 
 
@@ -81,23 +81,23 @@ def compare(table: Table, phase: Phase, minimum_effect: float) -> Comparison:
     A place is called different by an interval of its own level only where all together are; otherwise its interval must
     hold for all places at once. So what is called different by chance stays as rare as if there were one place.
     """
-    places = sorted({place for known, place in table if known == phase})
-    by_place = {place: differences(table, phase, place) for place in places}
-    same = {place: differences(table, "again", place) for place in sorted({p.alone for p in places})}
+    slots = sorted({slot for table_phase, slot in table if table_phase == phase})
+    by_place = {slot: differences(table, phase, slot) for slot in slots}
+    same = {slot: differences(table, "again", slot) for slot in sorted({p.alone for p in slots})}
     overall = effect_of(_together(by_place), _together(same), minimum_effect)
-    found: dict[Place, Effect] = {}
-    for place, by_block in by_place.items():
-        alike = [v for other, values in same.items() if other.subject == place.subject for v in values.values()]
-        confidence = CONFIDENCE if overall.verdict == "yes" else 1 - (1 - CONFIDENCE) / len(places)
-        found[place] = effect_of(list(by_block.values()), alike, minimum_effect, confidence)
-    return Comparison(phase, overall, found)
+    effects: dict[Place, Effect] = {}
+    for slot, by_block in by_place.items():
+        alike = [v for other, values in same.items() if other.subject == slot.subject for v in values.values()]
+        confidence = CONFIDENCE if overall.verdict == "yes" else 1 - (1 - CONFIDENCE) / len(slots)
+        effects[slot] = effect_of(list(by_block.values()), alike, minimum_effect, confidence)
+    return Comparison(phase, overall, effects)
 
 
 def compare_all(table: Table, phases: Sequence[Phase], minimum_effect: float) -> dict[Phase, Comparison]:
     """Return what each phase with company does, and A/A; phases of which nothing is known are left out."""
-    wanted = [phase for phase in (*CROWDED, "again") if phase in phases]
-    known = {phase for phase, _ in table}
-    return {phase: compare(table, phase, minimum_effect) for phase in wanted if phase in known}
+    compared = [phase for phase in (*CROWDED, "again") if phase in phases]
+    measured = {phase for phase, _ in table}
+    return {phase: compare(table, phase, minimum_effect) for phase in compared if phase in measured}
 
 
 def _together(by_place: Mapping[Place, Mapping[int, float]]) -> list[float]:

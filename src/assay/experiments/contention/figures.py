@@ -38,11 +38,11 @@ def ratios(options: ContentionOptions, found: Analysis) -> list[Element]:
     strips: list[Strip] = []
     phases: tuple[Phase, ...] = (*CROWDED, "again")
     for phase in phases:
-        places = comparisons[phase].places if phase in comparisons else {}
-        for place, effect in places.items():
-            logs = differences(table, phase, place).values()
+        slots = comparisons[phase].places if phase in comparisons else {}
+        for slot, effect in slots.items():
+            logs = differences(table, phase, slot).values()
             if logs and effect.ratio is not None:
-                label = f"{WORDS[phase]}: {_who(options, place, several=len(options.subjects) > 1)}"
+                label = f"{WORDS[phase]}: {_who(options, slot, several=len(options.subjects) > 1)}"
                 strips.append(_strip(label, [math.exp(log) for log in logs], effect.ratio))
     if not strips:
         return []
@@ -107,7 +107,7 @@ def _strip(label: str, values: list[float], ratio: Ratio) -> Strip:
 
 def timeline(found: Analysis, records: Records) -> list[Element]:
     """Return when each trial ran, a lane a phase, with what the monitor saw above."""
-    phases = {seen.record.trial: seen.phase for seen in found.layout.seen}
+    phases = {phase_trial.record.trial: phase_trial.phase for phase_trial in found.layout.seen}
     shown = [record for record in records if record.trial in phases or record.block == RETIMED]
     if not shown:
         return []

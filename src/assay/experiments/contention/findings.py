@@ -39,15 +39,16 @@ def findings_of(options: ContentionOptions, found: Analysis) -> tuple[Finding, .
 
 
 def _of_picks(options: ContentionOptions, found: Analysis) -> Iterator[Finding]:
-    for phase, each in found.mismatches.items():
-        told = f"{each.only_here.count} times only here, {each.only_same} times only in A/A"
+    for phase, mismatch in found.mismatches.items():
+        counts = f"{mismatch.only_here.count} times only here, {mismatch.only_same} times only in A/A"
         yield Finding(
             claim=f"{WORDS[phase].capitalize()}, the tuner picks otherwise than alone more often than it does alone",
-            estimate=share_estimate(each.share, "picks that differ from those alone in the same block"),
-            verdict=each.verdict,
-            reason=f"A/A picks differ in {each.same.count} of {each.same.n}; {told} (McNemar p = {each.p:.2g})",
+            estimate=share_estimate(mismatch.share, "picks that differ from those alone in the same block"),
+            verdict=mismatch.verdict,
+            reason=f"A/A picks differ in {mismatch.same.count} of {mismatch.same.n}; {counts} "
+            f"(McNemar p = {mismatch.p:.2g})",
             records=trials_of(found, phase, *QUIET),
-            facts={"about": "mismatch", "phase": phase, "same_count": each.same.count, "same_n": each.same.n},
+            facts={"about": "mismatch", "phase": phase, "same_count": mismatch.same.count, "same_n": mismatch.same.n},
         )
     for phase in options.phases:
         yield from _changes(found, phase, over_blocks(found.picked, phase), "from one block to the next")
@@ -83,24 +84,24 @@ def _of_noise(found: Analysis) -> Iterator[Finding]:
 
 
 def _of_sensors(found: Analysis) -> Iterator[Finding]:
-    for each in found.sensed:
-        rho, n, p = each.found.rho, each.found.n, each.found.p
+    for sensor in found.sensed:
+        rho, n, p = sensor.found.rho, sensor.found.n, sensor.found.p
         yield Finding(
-            claim=f"Times go with: {each.what}",
+            claim=f"Times go with: {sensor.what}",
             estimate=None,
             verdict="yes" if p <= SIGNIFICANT else "unsure",
-            records=tuple(seen.record.trial for seen in found.layout.seen),
+            records=tuple(phase_trial.record.trial for phase_trial in found.layout.seen),
             reason=f"Spearman's rho {rho:+.2f} over {n} trials, p = {p:.2g}, held to all that were looked at",
             facts={"about": "sensors", "rho": rho, "n": n, "p": p},
         )
 
 
 def _of_the_missing(found: Analysis) -> Iterator[Finding]:
-    for each in found.layout.missing:
+    for missing in found.layout.missing:
         claim = "Every phase was measured as planned"
         facts: Params = {"about": "missing"}
-        reason = f"{each.where}: {each.why}"
-        yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(each.trial,), facts=facts)
+        reason = f"{missing.where}: {missing.why}"
+        yield Finding(claim=claim, estimate=None, verdict="no", reason=reason, records=(missing.trial,), facts=facts)
 
 
 def _of_the_budget(found: Analysis) -> Iterator[Finding]:

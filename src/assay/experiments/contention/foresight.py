@@ -22,10 +22,10 @@ def will_overrun(machine: Machine, options: ContentionOptions) -> str | None:
     if not options.keeps_to_budget or whole_s <= options.budget_s:
         return None
     many = f"{blocks} block{'' if blocks == 1 else 's'}"
-    why = f"{many} {'were asked for' if options.repeat is not None else 'are the fewest that tell anything'}"
-    each = f"{len(later.trials)} trials of about {format_span(later_s / len(later.trials))}, starting included"
-    late = f"{format_span(whole_s - options.budget_s)} more than the budget of {format_span(options.budget_s)}"
-    return f"This will take about {format_span(whole_s)}, {late}: {why}, each of {each}."
+    reason = f"{many} {'were asked for' if options.repeat is not None else 'are the fewest that tell anything'}"
+    block_text = f"{len(later.trials)} trials of about {format_span(later_s / len(later.trials))}, starting included"
+    excess = f"{format_span(whole_s - options.budget_s)} more than the budget of {format_span(options.budget_s)}"
+    return f"This will take about {format_span(whole_s)}, {excess}: {reason}, each of {block_text}."
 
 
 def retiming_s(machine: Machine, options: ContentionOptions) -> float:

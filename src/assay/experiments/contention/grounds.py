@@ -44,8 +44,10 @@ def sensors_table(found: Analysis) -> list[Element]:
     """Return what times go with, among all that was seen."""
     if not found.sensed:
         return []
-    rows = tuple((each.what, f"{each.found.rho:+.2f}", each.found.n, f"{each.found.p:.2g}") for each in found.sensed)
-    tones: tuple[Tone, ...] = tuple("unsure" if each.found.p <= SIGNIFICANT else "plain" for each in found.sensed)
+    rows = tuple(
+        (sensor.what, f"{sensor.found.rho:+.2f}", sensor.found.n, f"{sensor.found.p:.2g}") for sensor in found.sensed
+    )
+    tones: tuple[Tone, ...] = tuple("unsure" if sensor.found.p <= SIGNIFICANT else "plain" for sensor in found.sensed)
     return [
         Table(
             title="What times go with",
@@ -66,9 +68,11 @@ def where_table(options: ContentionOptions, found: Analysis) -> Table:
     """Return where the workers of each phase ran, over all blocks."""
     rows: list[tuple[Cell, ...]] = []
     for phase in options.phases:
-        told = [e for seen in found.layout.seen if seen.phase == phase for e in seen.record.evidence]
-        for role in dict.fromkeys(e.role for e in told):
-            mine = [e for e in told if e.role == role]
+        evidence = [
+            e for phase_trial in found.layout.seen if phase_trial.phase == phase for e in phase_trial.record.evidence
+        ]
+        for role in dict.fromkeys(e.role for e in evidence):
+            mine = [e for e in evidence if e.role == role]
             switches = sorted(e.involuntary_switches for e in mine if e.involuntary_switches is not None)
             rows.append(
                 (

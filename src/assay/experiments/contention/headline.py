@@ -39,8 +39,8 @@ def headline(machine: Machine, options: ContentionOptions, found: Analysis) -> s
     if naive is None or naive.ratio is None:
         unknown = "What side by side does is not known, as it could not be measured"
         return f"{unknown}; {_twice(found, takes)}{_untuned(found)}."
-    said = _of_callers(machine, options, found, subjects)
-    return f"{said or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(again)}."
+    sentence = _of_callers(machine, options, found, subjects)
+    return f"{sentence or _of_kernels(machine, options, found, takes)}{_untuned(found)}{_doubt(again)}."
 
 
 def _untuned(found: Analysis) -> str:
@@ -74,8 +74,8 @@ def _of_callers(machine: Machine, options: ContentionOptions, found: Analysis, s
     if kernels is None or waits is None:
         return None
     first = f"Noisy side by side for who waits: a call of {subjects} takes {_times(waits)} as long as alone"
-    beside = f"{_because(machine, options)}, while its kernels take {_times(kernels)}{_also(found)}"
-    return f"{first}{beside}; {_cure(options, waits, _overall(found, 'isolated', CALL))}"
+    cause = f"{_because(machine, options)}, while its kernels take {_times(kernels)}{_also(found)}"
+    return f"{first}{cause}; {_cure(options, waits, _overall(found, 'isolated', CALL))}"
 
 
 def only_callers_wait(found: Analysis) -> bool:
@@ -116,16 +116,16 @@ def _twice(found: Analysis, takes: str) -> str:
 
 def _also(found: Analysis) -> str:
     """Say what else company does: to the spread, and to what is picked."""
-    said = []
+    parts = []
     spread = found.spreads.get(found.layout.quantity, {}).get("naive")
     if spread is not None and spread.overall.verdict == "yes" and spread.overall.ratio is not None:
-        said.append(f"repeats spread {spread.overall.ratio.value:.1f}× as much")
+        parts.append(f"repeats spread {spread.overall.ratio.value:.1f}× as much")
     mismatch, loss = found.mismatches.get("naive"), found.losses.get("naive")
     if loss is not None and loss.overall.verdict == "yes" and loss.overall.ratio is not None:
-        said.append(f"the picks lose {loss.overall.ratio.value - 1:.0%}")
+        parts.append(f"the picks lose {loss.overall.ratio.value - 1:.0%}")
     elif mismatch is not None and mismatch.verdict == "yes":
-        said.append(f"{mismatch.share.count} of {mismatch.share.n} picks are others")
-    return "".join(f", {part}" for part in said)
+        parts.append(f"{mismatch.share.count} of {mismatch.share.n} picks are others")
+    return "".join(f", {part}" for part in parts)
 
 
 def _because(machine: Machine, options: ContentionOptions) -> str:
@@ -149,7 +149,7 @@ def _cure(options: ContentionOptions, naive: Effect, isolated: Effect | None) ->
 
 
 def _largest(found: Analysis) -> str:
-    budget = next((each for each in found.budgets if each.condition == "alone"), None)
+    budget = next((candidate for candidate in found.budgets if candidate.condition == "alone"), None)
     if budget is None or not budget.total:
         return ""
     part = budget.largest

@@ -66,8 +66,8 @@ def budgets(layout: Layout, quantity: str) -> list[Budget]:
         table.setdefault((cell.phase, cell.place), {})[cell.block] = float(cell.logs.mean())
     drift = _drift([cell for cell in cells if cell.phase in QUIET])
     conditions: dict[str, tuple[Phase, ...]] = {"alone": QUIET, **{phase: (phase,) for phase in CROWDED}}
-    found = [_budget(cells, table, name, phases, drift) for name, phases in conditions.items()]
-    return [budget for budget in found if budget is not None]
+    candidates = [_budget(cells, table, name, phases, drift) for name, phases in conditions.items()]
+    return [budget for budget in candidates if budget is not None]
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class _Drift:
 
 def _drift(cells: Sequence[Cell]) -> _Drift:
     """Return the drift that quiet cells show beyond what their scatter would by chance."""
-    places = sorted({cell.place for cell in cells})
-    freedom = len(cells) - len(places) - 1
+    slots = sorted({cell.place for cell in cells})
+    freedom = len(cells) - len(slots) - 1
     if freedom < 1:
         return _Drift()
-    index = np.array([places.index(cell.place) for cell in cells])
+    index = np.array([slots.index(cell.place) for cell in cells])
     levels, times = np.array([cell.logs.mean() for cell in cells]), np.array([cell.at_s for cell in cells])
-    y, t = (_centred(values, index, len(places)) for values in (levels, times))
+    y, t = (_centred(values, index, len(slots)) for values in (levels, times))
     weight = float(t @ t)
     if weight == 0:
         return _Drift()
@@ -108,7 +108,7 @@ def _centred(values: Samples, index: NDArray[np.int_], groups: int) -> Samples:
 def _budget(
     cells: Sequence[Cell], table: Table, condition: str, phases: tuple[Phase, ...], drift: _Drift
 ) -> Budget | None:
-    quiet = {place: level for _, place in table if (level := _quiet(table, place)) is not None}
+    quiet = {slot: level for _, slot in table if (level := _quiet(table, slot)) is not None}
     mine = [cell for cell in cells if cell.phase in phases and cell.place in quiet]
     if not mine:
         return None
@@ -145,8 +145,8 @@ def _starts(cells: Sequence[Cell], drift: _Drift) -> float:
 def _neighbours(table: Table, phase: Phase) -> float:
     """Return the mean square shift against quiet, less what the scatter of blocks would show without one."""
     shifts = []
-    for place in sorted({place for known, place in table if known == phase}):
-        logs = np.array(list(differences(table, phase, place).values()))
+    for slot in sorted({slot for table_phase, slot in table if table_phase == phase}):
+        logs = np.array(list(differences(table, phase, slot).values()))
         if len(logs):
             chance = float(logs.var(ddof=1)) / len(logs) if len(logs) > 1 else 0.0
             shifts.append(max(0.0, float(logs.mean()) ** 2 - chance))

@@ -37,16 +37,20 @@ FOLDERS = {"baseline": "baseline", "naive": "concurrent", "isolated": "isolated"
 
 def older_files(machine: Machine, options: ContentionOptions, findings: Findings, records: Records) -> dict[str, str]:
     """Return the text of every older file, by its path within the run folder."""
-    seen = layout(machine, options, records).seen
+    phase_trials = layout(machine, options, records).seen
     by_phase = {
-        phase: gathered([(each.trial, each.record) for each in seen if each.phase == phase], records, machine)
+        phase: gathered(
+            [(phase_trial.trial, phase_trial.record) for phase_trial in phase_trials if phase_trial.phase == phase],
+            records,
+            machine,
+        )
         for phase in FOLDERS
     }
     files: dict[str, JsonValue] = {}
     for phase, several in by_phase.items():
         for older in several:
             files[f"{FOLDERS[phase]}/{stem(older, several)}.json"] = as_json(older)
-    files.update(monitoring(seen))
+    files.update(monitoring(phase_trials))
     files["experiment_summary.json"] = summary(options, findings, by_phase)
     return {f"older/{name}": json.dumps(data, indent=2, ensure_ascii=False) + "\n" for name, data in files.items()}
 
@@ -62,15 +66,21 @@ def stem(older: Older, several: Sequence[Older]) -> str:
 
 def monitoring(seen: Sequence[Seen]) -> dict[str, JsonValue]:
     """Return what the monitor saw while each trial was timed, a file for each GPU and one for the host."""
-    watched = [(each, each.record.meanwhile) for each in seen if each.record.meanwhile is not None]
+    watched = [
+        (phase_trial, phase_trial.record.meanwhile) for phase_trial in seen if phase_trial.record.meanwhile is not None
+    ]
     host: list[JsonValue] = []
     gpus: dict[int, list[JsonValue]] = {}
-    for each, meanwhile in watched:
-        told: dict[str, JsonValue] = {"phase": each.phase, "block": each.block, "trial": each.record.trial}
-        told["started_at"] = each.record.window.started_at
-        host.append({**told, **{k: v for k, v in meanwhile.as_json().items() if k != "gpus"}})
-        for gpu in meanwhile.gpus:
-            gpus.setdefault(gpu.gpu, []).append({**told, **gpu.as_json()})
+    for phase_trial, during in watched:
+        common: dict[str, JsonValue] = {
+            "phase": phase_trial.phase,
+            "block": phase_trial.block,
+            "trial": phase_trial.record.trial,
+        }
+        common["started_at"] = phase_trial.record.window.started_at
+        host.append({**common, **{k: v for k, v in during.as_json().items() if k != "gpus"}})
+        for gpu in during.gpus:
+            gpus.setdefault(gpu.gpu, []).append({**common, **gpu.as_json()})
     files: dict[str, JsonValue] = {f"monitoring/gpu{gpu}.json": {"trials": rows} for gpu, rows in gpus.items()}
     return {**files, "monitoring/host.json": {"trials": host}} if watched else files
 

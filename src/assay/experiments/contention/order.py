@@ -14,16 +14,16 @@ ItemT = TypeVar("ItemT")
 
 def williams(n: int) -> list[list[int]]:
     """Return n rows of the numbers below n, for an even n: balanced for place and for what stands before."""
-    first = [(place + 1) // 2 if place % 2 else (n - place // 2) % n for place in range(n)]
+    first = [(position + 1) // 2 if position % 2 else (n - position // 2) % n for position in range(n)]
     return [[(number + row) % n for number in first] for row in range(n)]
 
 
 def order_of(phases: tuple[ItemT, ...], block: int, seed: int) -> tuple[ItemT, ...]:
     """Return the phases in the order of a block, counted from 1; the same seed gives the same order."""
     rows = williams(len(phases))
-    group, place = divmod(block - 1, len(rows))
+    group, position = divmod(block - 1, len(rows))
     chance = random.Random(f"{seed}/{group}")  # noqa: S311 - an order is no secret
     names = list(phases)
     chance.shuffle(names)
     chance.shuffle(rows)
-    return tuple(names[number] for number in rows[place])
+    return tuple(names[number] for number in rows[position])

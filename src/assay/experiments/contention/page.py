@@ -68,9 +68,9 @@ def _results(options: ContentionOptions, found: Analysis, *, some: bool) -> tupl
 
 def _remarks(found: Analysis) -> tuple[Element, ...]:
     remarks = [*found.remarks, *([found.overrun] if found.overrun else [])]
-    said = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in remarks]
-    missing = grouped((each.why, each.where) for each in found.layout.missing)
-    return (*said, *(Text(text=f"Missing: {each.where}: {each.said}.", tone="bad") for each in missing))
+    texts = [Text(text=f"{remark[:1].upper()}{remark[1:]}.", tone="unsure") for remark in remarks]
+    missing = grouped((item.why, item.where) for item in found.layout.missing)
+    return (*texts, *(Text(text=f"Missing: {item.where}: {item.said}.", tone="bad") for item in missing))
 
 
 def _devices(options: ContentionOptions, found: Analysis) -> tuple[Element, ...]:
@@ -96,8 +96,10 @@ def _labels(machine: Machine, options: ContentionOptions, found: Analysis) -> di
     labels = {trial.id: f"{WARM}, {_what(trial)}" for trial in warming(machine, options, block_name(1))}
     again = retiming(machine, options, found.layout.choices)
     labels |= {trial.id: f"{WORDS[RETIMED]}, {_what(trial)}" for trial in (again.trials if again else ())}
-    for seen in found.layout.seen:
-        labels[seen.record.trial] = f"block {seen.block}, {WORDS[seen.phase]}, {_what(seen.trial)}"
+    for phase_trial in found.layout.seen:
+        labels[phase_trial.record.trial] = (
+            f"block {phase_trial.block}, {WORDS[phase_trial.phase]}, {_what(phase_trial.trial)}"
+        )
     return labels
 
 

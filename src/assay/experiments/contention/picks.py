@@ -49,7 +49,7 @@ def letters(choices: Sequence[Choice]) -> dict[str, str]:
         if choice.key is not None:
             counts[choice.key] = counts.get(choice.key, 0) + 1
     ordered = sorted(counts, key=lambda key: (-counts[key], key))
-    return {key: _letter(place) for place, key in enumerate(ordered)}
+    return {key: _letter(rank) for rank, key in enumerate(ordered)}
 
 
 def _letter(place: int) -> str:
@@ -61,9 +61,9 @@ def _configurations(options: ContentionOptions, label: str, choices: Sequence[Ch
     rows: list[tuple[Cell, ...]] = []
     for key, name in names.items():
         config = next(c.config for c in choices if c.key == key) or {}
-        said = " ".join(f"{setting}={value}" for setting, value in config.items())
+        text = " ".join(f"{setting}={value}" for setting, value in config.items())
         rows.append(
-            (name, said, *(sum(c.key == key and c.phase == phase for c in choices) for phase in options.phases))
+            (name, text, *(sum(c.key == key and c.phase == phase for c in choices) for phase in options.phases))
         )
     return Table(
         title=f"{label}: configurations that were picked, and how often in each phase",
@@ -84,15 +84,15 @@ def _which_blocks(options: ContentionOptions) -> str | None:
 
 
 def _regrets(options: ContentionOptions, found: Analysis, subject: int, names: dict[str, str]) -> list[Table]:
-    known = {d: found.regrets[Place(subject, d)] for d in options.devices if Place(subject, d) in found.regrets}
-    if not known:
+    by_device = {d: found.regrets[Place(subject, d)] for d in options.devices if Place(subject, d) in found.regrets}
+    if not by_device:
         return []
-    rows = tuple((name, *(_behind(each, key) for each in known.values())) for key, name in names.items())
-    fastest = "; ".join(f"{device} {format_time(each.best_us)}" for device, each in known.items())
+    rows = tuple((name, *(_behind(regrets, key) for regrets in by_device.values())) for key, name in names.items())
+    fastest = "; ".join(f"{device} {format_time(regrets.best_us)}" for device, regrets in by_device.items())
     return [
         Table(
             title=f"{options.subjects[subject].label}: regret of each pick, timed once more in quiet",
-            columns=(Column(title="pick"), *(Column(title=device, numeric=True) for device in known)),
+            columns=(Column(title="pick"), *(Column(title=device, numeric=True) for device in by_device)),
             rows=rows,
             note=(
                 "How much slower than the best of them, in turns, with 95 % intervals; which is the best was found in "
@@ -141,21 +141,21 @@ def _chosen(
 def _cell(
     found: Analysis, options: ContentionOptions, here: Sequence[Choice], phase: Phase, names: dict[str, str]
 ) -> str | None:
-    said = []
+    texts = []
     for choice in sorted((c for c in here if c.phase == phase), key=lambda c: c.place):
         regret = regret_of(choice, found.regrets)
         lost = regret is not None and regret.low is not None and regret.low > 1
         behind = f" {regret.value - 1:+.1%}" if regret is not None and lost else ""
         name = "none" if choice.key is None else names[choice.key]
         worker = f"{choice.place.worker + 1}: " if options.workers > 1 and phase in {"naive", "isolated"} else ""
-        said.append(f"{worker}{name}{behind}")
-    return "; ".join(said) or None
+        texts.append(f"{worker}{name}{behind}")
+    return "; ".join(texts) or None
 
 
 def _shares(options: ContentionOptions, found: Analysis) -> list[Element]:
     rows: list[tuple[Cell, ...]] = [
-        (f"{WORDS[phase]}, from alone in the same block", *share_cells(each.share))
-        for phase, each in found.mismatches.items()
+        (f"{WORDS[phase]}, from alone in the same block", *share_cells(mismatch.share))
+        for phase, mismatch in found.mismatches.items()
     ]
     rows.append((f"{WORDS['again']}, from alone in the same block (A/A)", *share_cells(against_again(found.picked))))
     rows += [

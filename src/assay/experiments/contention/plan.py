@@ -74,7 +74,7 @@ def _trials(
 
     Alone, devices whose workers start together share a trial, and are timed one after another in it.
     """
-    found: list[Trial] = []
+    trials: list[Trial] = []
     for index in range(len(options.subjects)):
         if phase in CROWDED:
             level: Isolation = "gpu" if phase == "naive" else "full"
@@ -83,14 +83,14 @@ def _trials(
                 for device in options.devices
                 for worker in range(options.workers)
             ]
-            found.append(_trial(machine, options, number, phase, (*timed, *_loads(options, level))))
+            trials.append(_trial(machine, options, number, phase, (*timed, *_loads(options, level))))
         else:
             alone = [_timed(options, number, index, (device, 0), "full") for device in options.devices]
             if options.started_together:
                 chance.shuffle(alone)
-            crews = [tuple(alone)] if options.started_together else [(role,) for role in alone]
-            found += [_trial(machine, options, number, phase, crew) for crew in crews]
-    return found
+            role_sets = [tuple(alone)] if options.started_together else [(role,) for role in alone]
+            trials += [_trial(machine, options, number, phase, role_set) for role_set in role_sets]
+    return trials
 
 
 def _timed(options: ContentionOptions, block: int, index: int, place: tuple[str, int], level: Isolation) -> Role:
@@ -113,10 +113,10 @@ def _loads(options: ContentionOptions, level: Isolation) -> list[Role]:
     for number, load in enumerate(options.aggressors):
         for device in (HOST,) if load.place == "host" else options.devices:
             name = f"{load.subject.workload} on {device}"
-            taken = any(role.name == name for role in roles)
+            is_taken = any(role.name == name for role in roles)
             roles.append(
                 Role(
-                    name=f"{name} ({number + 1})" if taken else name,
+                    name=f"{name} ({number + 1})" if is_taken else name,
                     subjects=(load.subject,),
                     duty="load",
                     devices=(device,),

@@ -56,17 +56,17 @@ def regrets(
     """Return the regrets at each place that was timed again."""
     block = retiming(machine, options, choices)
     planned = {trial.id: trial for trial in block.trials} if block is not None else {}
-    found: dict[Place, Regrets] = {}
+    by_slot: dict[Place, Regrets] = {}
     for record in records:
         trial = planned.get(record.trial)
         if trial is None or record.status != "ok":
             continue
         role = trial.roles[0]
-        subject = [bare(each) for each in options.subjects].index(bare(role.subjects[0]))
-        judged = _judged(records, record, role)
-        if judged is not None:
-            found[Place(subject, role.devices[0])] = judged
-    return found
+        subject = [bare(candidate) for candidate in options.subjects].index(bare(role.subjects[0]))
+        slot_regrets = _judged(records, record, role)
+        if slot_regrets is not None:
+            by_slot[Place(subject, role.devices[0])] = slot_regrets
+    return by_slot
 
 
 def regret_table(choices: Sequence[Choice], known: dict[Place, Regrets]) -> Table:
@@ -81,8 +81,8 @@ def regret_table(choices: Sequence[Choice], known: dict[Place, Regrets]) -> Tabl
 
 def regret_of(choice: Choice, known: dict[Place, Regrets]) -> Estimate | None:
     """Return the regret of a pick; null where it was not timed again."""
-    there = known.get(choice.place.alone)
-    return there.by_config.get(choice.key) if there is not None and choice.key is not None else None
+    slot_regrets = known.get(choice.place.alone)
+    return slot_regrets.by_config.get(choice.key) if slot_regrets is not None and choice.key is not None else None
 
 
 def _judged(records: Records, record: Record, role: Role) -> Regrets | None:
@@ -94,8 +94,8 @@ def _judged(records: Records, record: Record, role: Role) -> Regrets | None:
     for restart in restarts:
         series = {s.subject: s for s in record.series if s.quantity == quantity and s.restart == restart}
         if len(series) == len(role.subjects):
-            taken = [records.samples(series[index]) for index in range(len(role.subjects))]
-            logs.append(in_parts(taken))
+            samples = [records.samples(series[index]) for index in range(len(role.subjects))]
+            logs.append(in_parts(samples))
     if not logs:
         return None
     ranked = np.concatenate([process[:, 0::2] for process in logs], axis=1)

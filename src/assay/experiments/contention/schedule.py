@@ -36,18 +36,18 @@ def scheduled(
     whole_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
     repeat = options.repeat
     if duration_s is None:
-        each = durations(casts, budget_s=whole_s, blocks=blocks, cooldown_s=options.cooldown_s, tuned=tuned)
+        trial_durations = durations(casts, budget_s=whole_s, blocks=blocks, cooldown_s=options.cooldown_s, tuned=tuned)
     else:
-        each = parted(duration_s - min(cast.start_s for cast in casts), tuned=tuned)
+        trial_durations = parted(duration_s - min(cast.start_s for cast in casts), tuned=tuned)
         repeat = repeat or (None if budget_s is not None else BLOCKS_OF_A_DURATION)
     search_s = shortest_search_s(options.tuner) if options.tuner is not None else 0.0
-    found = {
+    updates = {
         "budget_s": whole_s,
         "keeps_to_budget": budget_s is not None or duration_s is None,
         "repeat": repeat,
         "tuned_blocks": QUICK_TUNED_BLOCKS if quick and on_cores and duration_s is None else None,
-        "timing_s": each.timing_s,
-        "tuning_s": max(each.tuning_s, search_s),
+        "timing_s": trial_durations.timing_s,
+        "tuning_s": max(trial_durations.tuning_s, search_s),
         "search_s": search_s,
     }
-    return options.model_copy(update=found)
+    return options.model_copy(update=updates)

@@ -50,29 +50,31 @@ class Together:
 
 def correlations(layout: Layout, quantity: str) -> list[Together]:
     """Return how time goes with each thing that was seen in enough trials; p holds for all of them together."""
-    trials = [(each, slow) for each in layout.seen if (slow := _slow(layout, quantity, each)) is not None]
+    trials = [
+        (phase_trial, slow) for phase_trial in layout.seen if (slow := _slow(layout, quantity, phase_trial)) is not None
+    ]
     slowness = [value for _, value in trials]
-    sights = [sights_of(each.record) for each, _ in trials]
-    names = dict.fromkeys(name for sight in sights for name in sight)
-    found = {name: correlation(slowness, [sight.get(name) for sight in sights]) for name in names}
-    known = {name: each for name, each in found.items() if each is not None}
-    raised = zip(known, holm(list(known.values())), strict=True)
-    return sorted((Together(name, each) for name, each in raised), key=lambda each: -abs(each.found.rho))
+    metrics_by_trial = [sights_of(phase_trial.record) for phase_trial, _ in trials]
+    names = dict.fromkeys(name for metrics in metrics_by_trial for name in metrics)
+    by_metric = {name: correlation(slowness, [metrics.get(name) for metrics in metrics_by_trial]) for name in names}
+    measured = {name: entry for name, entry in by_metric.items() if entry is not None}
+    corrected = zip(measured, holm(list(measured.values())), strict=True)
+    return sorted((Together(name, entry) for name, entry in corrected), key=lambda entry: -abs(entry.found.rho))
 
 
 def sights_of(record: Record) -> dict[str, float]:
     """Return what was seen while a trial was timed, by name; what was not seen is left out."""
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     if record.meanwhile is not None:
-        found = {words: getattr(record.meanwhile, name) for name, words in HOST.items()}
+        metrics = {words: getattr(record.meanwhile, name) for name, words in HOST.items()}
         for name, (words, counts) in GPUS.items():
             values = _of_gpus(record.meanwhile.gpus, name)
-            found[words] = counts(values) if values else None
+            metrics[words] = counts(values) if values else None
     seconds = (record.window.end_ns - record.window.start_ns) / 1e9
     switches = [e.involuntary_switches for e in record.evidence if e.involuntary_switches is not None]
     if switches and seconds > 0:
-        found[f"{SWITCHES}, per s"] = sum(switches) / seconds
-    return {name: value for name, value in found.items() if value is not None}
+        metrics[f"{SWITCHES}, per s"] = sum(switches) / seconds
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def _of_gpus(gpus: tuple[GpuSeen, ...], name: str) -> list[float]:

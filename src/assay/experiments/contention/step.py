@@ -66,6 +66,6 @@ def kept_s(options: ContentionOptions) -> float:
 def left_s(options: ContentionOptions, block: Block, blocks: dict[str, float]) -> float:
     """Return at most how long the run still takes from this block on, as far as can be foreseen."""
     each_s = max([sum(trial_s(trial) for trial in block.trials), *blocks.values()])
-    wanted = (options.repeat or LEAST_BLOCKS) - len(blocks)
-    least_s = max(1, wanted) * each_s + kept_s(options)
+    missing_blocks = (options.repeat or LEAST_BLOCKS) - len(blocks)
+    least_s = max(1, missing_blocks) * each_s + kept_s(options)
     return least_s if options.repeat is not None else max(least_s, options.budget_s - sum(blocks.values()))

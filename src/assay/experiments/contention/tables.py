@@ -75,19 +75,19 @@ def places_table(options: ContentionOptions, found: Analysis) -> Table:
     for quantity in found.layout.quantities:
         levels, cvs = level_table(found.layout, quantity), cv_table(found.layout, quantity)
         medians = median_table(found.layout, quantity)
-        for place in sorted({place for _, place in levels}):
+        for slot in sorted({slot for _, slot in levels}):
             for phase in options.phases:
-                level, median = typical(levels, phase, place), typical(medians, phase, place)
+                level, median = typical(levels, phase, slot), typical(medians, phase, slot)
                 if level is None or median is None:
                     continue
-                effect = _effect(found, quantity, phase, place)
+                effect = _effect(found, quantity, phase, slot)
                 rows.append(
                     (
-                        _where(options, place, phase, KINDS[quantity] if several else None),
+                        _where(options, slot, phase, KINDS[quantity] if several else None),
                         format_time(median.value),
                         format_time(level.value),
                         whole_cell(effect),
-                        percent_cell(typical(cvs, phase, place)),
+                        percent_cell(typical(cvs, phase, slot)),
                     )
                 )
                 tones.append(TONES[effect.verdict] if effect is not None and phase in CROWDED else "plain")
@@ -122,14 +122,14 @@ def devices_table(options: ContentionOptions, found: Analysis) -> list[Element]:
         return []
     rows = tuple(
         (
-            options.subjects[each.subject].label,
-            WORDS[each.phase],
-            f"{each.slowest} over {each.fastest}",
-            whole_cell(each.effect),
-            floor_cell(each.effect),
-            verdict_of(each.effect),
+            options.subjects[agreement.subject].label,
+            WORDS[agreement.phase],
+            f"{agreement.slowest} over {agreement.fastest}",
+            whole_cell(agreement.effect),
+            floor_cell(agreement.effect),
+            verdict_of(agreement.effect),
         )
-        for each in found.agreements
+        for agreement in found.agreements
     )
     titles = ("workload", "phase", "furthest apart", "ratio", "A/A shows", "differ")
     return [
@@ -137,7 +137,7 @@ def devices_table(options: ContentionOptions, found: Analysis) -> list[Element]:
             title="Whether devices agree",
             columns=tuple(Column(title=t, numeric=t in {"ratio", "A/A shows"}) for t in titles),
             rows=rows,
-            tones=tuple(TONES[each.effect.verdict] for each in found.agreements),
+            tones=tuple(TONES[agreement.effect.verdict] for agreement in found.agreements),
             note=f"Alone is the mean of {' and '.join(WORDS[phase] for phase in QUIET)}. Ratios with 95 % intervals.",
         )
     ]

@@ -54,7 +54,7 @@ def warming(machine: Machine, options: ContentionOptions, block: str) -> list[Tr
 def one_of_each_model(machine: Machine, options: ContentionOptions) -> list[str]:
     """Return the first device of each model of GPU; of groups of cores the first."""
     names = {f"cuda:{gpu.index}": gpu.name for gpu in machine.gpus}
-    found: dict[str | None, str] = {}
+    by_model: dict[str | None, str] = {}
     for device in options.devices:
-        found.setdefault(names.get(device.partition("/")[0]), device)
-    return list(found.values())
+        by_model.setdefault(names.get(device.partition("/")[0]), device)
+    return list(by_model.values())

@@ -30,10 +30,10 @@ def other_length(seen: CellSeen) -> str | None:
 
 def none_whole(seen: CellSeen) -> str | None:
     """Say that windows of a server ended before an answer did; null where some answer ended in each of them."""
-    without = [each for each in seen.whole if not each.count("requests")] if seen.is_server else []
+    without = [window for window in seen.whole if not window.count("requests")] if seen.is_server else []
     if not without:
         return None
-    length = f"{max(each.window_s for each in without):.2g} s"
+    length = f"{max(window.window_s for window in without):.2g} s"
     if len(without) == len(seen.whole):
         return f"{NONE_WHOLE} within the window of {length}"
     return f"{NONE_WHOLE} within {len(without)} of {len(seen.whole)} windows, of up to {length}"
@@ -47,24 +47,24 @@ def notes(seen: CellSeen) -> list[str]:
 
 
 def _none_whole(seen: CellSeen) -> list[str]:
-    why = none_whole(seen)
-    return [] if why is None else [f"{why}: make scenario.window_s longer than an answer takes"]
+    reason = none_whole(seen)
+    return [] if reason is None else [f"{reason}: make scenario.window_s longer than an answer takes"]
 
 
 def _length(seen: CellSeen) -> list[str]:
     """Say how many answers had fewer or more tokens than were asked for, and what that means for requests."""
-    answered, asked, why = _count(seen, "requests"), seen.cell.output_tokens, other_length(seen)
-    said = [
-        f"{count:.0f} of {answered:.0f} answers {words} the {asked} tokens asked for"
+    answered, requested, reason = _count(seen, "requests"), seen.cell.output_tokens, other_length(seen)
+    parts = [
+        f"{count:.0f} of {answered:.0f} answers {words} the {requested} tokens asked for"
         for name, words in (("short_requests", "ended before"), ("long_requests", "went on beyond"))
         if (count := _count(seen, name))
     ]
-    return said if why is None else [f"{' and '.join(said)}; figures of requests are left out, as {why}"]
+    return parts if reason is None else [f"{' and '.join(parts)}; figures of requests are left out, as {reason}"]
 
 
 def _silent(seen: CellSeen) -> list[str]:
     """Say how long streams were silent that were so for far longer than usual."""
-    lengths = [float(us) / 1e6 for each in seen.whole for us in each.samples("silence_us")]
+    lengths = [float(us) / 1e6 for window in seen.whole for us in window.samples("silence_us")]
     if not lengths:
         return []
     often, longest = "once" if len(lengths) == 1 else f"{len(lengths)} times", f"{max(lengths):.2g} s"
@@ -80,22 +80,22 @@ def _counted(seen: CellSeen) -> list[str]:
         return [COUNTED]
     if uncounted < answered:
         return [f"{uncounted:.0f} of {answered:.0f} answers came without the server's count: there chunks count"]
-    per_chunk = next((told for each in seen.whole if (told := each.fact("tokens_per_chunk")) is not None), 1.0)
+    per_chunk = next((ratio for window in seen.whole if (ratio := window.fact("tokens_per_chunk")) is not None), 1.0)
     several = "which may have several each" if per_chunk == 1 else f"each for {per_chunk:.3g}, as before the load"
-    is_known = any(len(each.samples("input_tokens")) for each in seen.whole)
+    is_known = any(len(window.samples("input_tokens")) for window in seen.whole)
     prompts = "those of prompts are as it counted them before the load" if is_known else PROMPTS
     return [f"{UNCOUNTED}, {several}; {prompts}"]
 
 
 def _chunks(seen: CellSeen) -> list[str]:
     """Say how many tokens came at once, by the server's own count."""
-    chunks = sum(len(each.samples(name)) for each in seen.whole for name in ("first_token_us", "gap_us"))
+    chunks = sum(len(window.samples(name)) for window in seen.whole for name in ("first_token_us", "gap_us"))
     tokens = _count(seen, "output_tokens")
     if _count(seen, "uncounted_requests") or not chunks or 1 / SEVERAL <= tokens / chunks <= SEVERAL:
         return []
-    said = f"a chunk has {tokens / chunks:.3g} tokens on average: it counts for about so many when it comes"
-    return [f"{said}, an answer is set right by the server's count at its end, and gaps are between chunks"]
+    text = f"a chunk has {tokens / chunks:.3g} tokens on average: it counts for about so many when it comes"
+    return [f"{text}, an answer is set right by the server's count at its end, and gaps are between chunks"]
 
 
 def _count(seen: CellSeen, *names: str) -> float:
-    return sum(each.count(*names) for each in seen.whole)
+    return sum(window.count(*names) for window in seen.whole)

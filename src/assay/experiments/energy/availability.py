@@ -37,16 +37,19 @@ def available(
     Raises:
         MachineCannot: A GPU is missing; the sentence says why, and which are there.
     """
-    wanted = needed(config)
-    missing = {gpu: why for gpu in wanted if (why := _missing(gpu, config, machine, touch, environment)) is not None}
-    there = tuple(gpu for gpu in wanted if gpu not in missing)
-    if missing and (not allow_missing or not there):
-        way_on = f" GPU {_listed(there)} can be used: --allow-missing goes on with that alone." if there else ""
-        raise MachineCannot(f"{_told(missing)}.{way_on}")
-    used = [gpu for gpu in machine.gpus if gpu.index in there and computes(config) and _used(gpu) > BUSY_SHARE]
+    requested = needed(config)
+    missing = {gpu: why for gpu in requested if (why := _missing(gpu, config, machine, touch, environment)) is not None}
+    present = tuple(gpu for gpu in requested if gpu not in missing)
+    if missing and (not allow_missing or not present):
+        hint = f" GPU {_listed(present)} can be used: --allow-missing goes on with that alone." if present else ""
+        raise MachineCannot(f"{_told(missing)}.{hint}")
+    used = [gpu for gpu in machine.gpus if gpu.index in present and computes(config) and _used(gpu) > BUSY_SHARE]
     notes = tuple(f"{_used(gpu):.0%} of the memory of GPU {gpu.index} is in use by others" for gpu in used)
     if missing:
-        notes = (f"GPU {_listed(there)} of {_listed(wanted)} is used, with --allow-missing: {_told(missing)}", *notes)
+        notes = (
+            f"GPU {_listed(present)} of {_listed(requested)} is used, with --allow-missing: {_told(missing)}",
+            *notes,
+        )
     return without(config, tuple(missing)), notes
 
 
@@ -72,9 +75,9 @@ def without(config: EnergyConfig, missing: tuple[int, ...]) -> EnergyConfig:
         return config
     backend, metrics = config.backend, config.metrics
     if isinstance(backend.device_map, dict):
-        placed = [gpu for gpu in missing if gpu in backend.device_map.values()]
-        if placed:
-            raise MachineCannot(f"backend.device_map places parts on GPU {_listed(tuple(placed))}, which is missing.")
+        in_map = [gpu for gpu in missing if gpu in backend.device_map.values()]
+        if in_map:
+            raise MachineCannot(f"backend.device_map places parts on GPU {_listed(tuple(in_map))}, which is missing.")
     ids = None if backend.device_ids is None else tuple(gpu for gpu in backend.device_ids if gpu not in missing)
     if backend.tp_plan is not None and ids is not None and len(ids) < 2:
         raise MachineCannot(f"backend.tp_plan needs two GPUs at least, and {_listed(ids)} alone is there.")
@@ -96,13 +99,13 @@ def _missing(
     environment: Mapping[str, str] | None,
 ) -> str | None:
     """Return why a GPU cannot be used; null: it can. What is only metered may be hidden from CUDA."""
-    lost = [each.index for each in machine.lost]
-    if gpu not in lost and gpu not in [each.index for each in machine.gpus]:
-        here = _listed(tuple(each.index for each in machine.gpus))
+    lost = [candidate.index for candidate in machine.lost]
+    if gpu not in lost and gpu not in [candidate.index for candidate in machine.gpus]:
+        here = _listed(tuple(candidate.index for candidate in machine.gpus))
         return f"; here is GPU {here}" if machine.gpus else f": {machine.gpu_note or 'no GPU is to be seen'}"
     try:
         choose(machine, gpus=(str(gpu),), environment=environment if computes(config) else {})
-        touch(next(each.uuid for each in machine.gpus if each.index == gpu))
+        touch(next(candidate.uuid for candidate in machine.gpus if candidate.index == gpu))
     except MachineCannot as error:
         return str(error).rstrip(".")
     return None

@@ -35,12 +35,12 @@ def page(points: Sequence[Point], of: Of, by: By, *, notes: Sequence[str] = ()) 
     figures = [
         figure for number, part in enumerate(shapes(points).values(), 1) for figure in drawn(part, of, by, number)
     ]
-    told = [Text(text=text, tone=tone) for text, tone in remarks(points, of)]
-    told += [Text(text=f"{note.rstrip('.')}.", tone="bad") for note in notes[:MOST_TOLD]]
+    texts = [Text(text=text, tone=tone) for text, tone in remarks(points, of)]
+    texts += [Text(text=f"{note.rstrip('.')}.", tone="bad") for note in notes[:MOST_TOLD]]
     sections = (
         Section(title="Results", elements=(*tables, *what_changes(points, by))),
         Section(title="Joules by speed", elements=tuple(figures)),
-        Section(title="What to know", elements=tuple(told)),
+        Section(title="What to know", elements=tuple(texts)),
     )
     return Page(
         title=f"assay energy compare: {about(points)}",
@@ -63,7 +63,7 @@ def table(points: Sequence[Point], of: Of, everything: Sequence[Point]) -> Table
     """Return points of one kind of request, the least energy first, each by its number."""
     names = differing(everything)
     points = sorted(points, key=_by_energy)
-    together, each = standings(points), standings(points, each=True)
+    together, per_sequence = standings(points), standings(points, each=True)
     columns: list[tuple[Column, list[Cell]]] = [(Column(title="#"), [str(n) for n in range(1, len(points) + 1)])]
     columns += [(Column(title=TITLES.get(name, name)), [point.said(name) for point in points]) for name in names]
     columns += [
@@ -73,7 +73,7 @@ def table(points: Sequence[Point], of: Of, everything: Sequence[Point]) -> Table
     ]
     if any(together):
         columns.append((Column(title="front"), [_standing(standing, points) for standing in together]))
-        columns.append((Column(title="front, each"), [_standing(standing, points) for standing in each]))
+        columns.append((Column(title="front, each"), [_standing(standing, points) for standing in per_sequence]))
     return Table(
         title=_title(points, everything),
         columns=tuple(column for column, _ in columns),
@@ -89,7 +89,7 @@ def table(points: Sequence[Point], of: Of, everything: Sequence[Point]) -> Table
 
 
 def _any_bare(points: Sequence[Point]) -> bool:
-    return any(known is not None and known.is_bare for point in points for known in (point.rate, point.joules))
+    return any(value is not None and value.is_bare for point in points for value in (point.rate, point.joules))
 
 
 def _bare(known: Known | None) -> Known | None:
@@ -120,13 +120,13 @@ def drawn(points: Sequence[Point], of: Of, by: By, number: int) -> list[Element]
 
 def scatter(points: Sequence[Point], of: Of, by: By, number: int, *, each: bool) -> Scatter:
     """Return joules by speed, with the front; a dot's name is its batch where that differs, its colour all else."""
-    stand = standings(points, each=each)
-    shown = [place for place, standing in enumerate(stand) if standing is not None]
+    ranking = standings(points, each=each)
+    shown = [index for index, standing in enumerate(ranking) if standing is not None]
     names = differing(points)
     label = "batch" if "batch" in names else by
     groups = [name for name in names if name != label]
-    dots = tuple(_dot(points[place], stand[place], label, groups, each=each) for place in shown)
-    path = [shown.index(place) for place in front_path(points, each=each) if _joined(stand[place])]
+    dots = tuple(_dot(points[index], ranking[index], label, groups, each=each) for index in shown)
+    path = [shown.index(index) for index in front_path(points, each=each) if _joined(ranking[index])]
     first = points[0]
     whose = "of each sequence" if each else "of all sequences together"
     suffix = f"{'_each' if each else ''}{f'_{number}' if number > 1 else ''}"
@@ -168,18 +168,18 @@ def _dot(point: Point, standing: Standing | None, label: str, groups: Sequence[s
 
 def what_changes(points: Sequence[Point], by: By) -> list[Table]:
     """Return what each value of one thing does against the first of it; nothing where it has one value."""
-    found = changes(points, by)
-    if not found:
+    changed = changes(points, by)
+    if not changed:
         return []
     what = "more sequences at once change" if by == "batch" else f"another {by} changes"
     columns: list[tuple[Column, list[Cell]]] = [
-        (Column(title="from"), [change.first for change in found]),
-        (Column(title="to"), [change.second for change in found]),
-        (Column(title="tokens/s", numeric=True), [times(change.rate) for change in found]),
-        (Column(title="J/token", numeric=True), [times(change.joules) for change in found]),
+        (Column(title="from"), [change.first for change in changed]),
+        (Column(title="to"), [change.second for change in changed]),
+        (Column(title="tokens/s", numeric=True), [times(change.rate) for change in changed]),
+        (Column(title="J/token", numeric=True), [times(change.joules) for change in changed]),
     ]
-    if any(change.fixed for change in found):
-        columns.insert(0, (Column(title="at"), [change.fixed for change in found]))
+    if any(change.fixed for change in changed):
+        columns.insert(0, (Column(title="at"), [change.fixed for change in changed]))
     return [
         Table(
             title=f"What {what}, all else the same",

@@ -54,32 +54,32 @@ def read(paths: Iterable[Path]) -> Sources:
     Raises:
         BadInput: None of it can be used, or a path is not there.
     """
-    found = Sources()
+    sources = Sources()
     paths = list(paths)
     for path in paths:
         if not path.exists():
             raise BadInput(f"{path} is not there.")
-        for file in _files(path, found):
+        for file in _files(path, sources):
             try:
-                _take(file, found)
+                _take(file, sources)
             except DamagedFile:
                 raise
             except BadInput as error:
                 if len(paths) == 1 and file == path:
                     raise
-                found.unusable.append(str(error).rstrip("."))
-    found.rows = _each_once(found.rows)
-    if not found.rows:
-        raise BadInput(f"Nothing can be compared: {'; '.join(found.unusable) or 'no cell was measured'}.")
-    return found
+                sources.unusable.append(str(error).rstrip("."))
+    sources.rows = _each_once(sources.rows)
+    if not sources.rows:
+        raise BadInput(f"Nothing can be compared: {'; '.join(sources.unusable) or 'no cell was measured'}.")
+    return sources
 
 
 def _each_once(rows: Sequence[Mapping[str, Scalar]]) -> list[Mapping[str, Scalar]]:
     """Return rows without those that say again what a row before says: a run's folder and the table it was added to."""
-    seen: dict[tuple[str, ...], Mapping[str, Scalar]] = {}
+    unique: dict[tuple[str, ...], Mapping[str, Scalar]] = {}
     for row in rows:
-        seen.setdefault(tuple(str(row.get(name)) for name in ("model", "started_at", *KEY)), row)
-    return list(seen.values())
+        unique.setdefault(tuple(str(row.get(name)) for name in ("model", "started_at", *KEY)), row)
+    return list(unique.values())
 
 
 def _files(path: Path, found: Sources) -> list[Path]:
@@ -89,8 +89,8 @@ def _files(path: Path, found: Sources) -> list[Path]:
     if (path / JSON_FILE).is_file():
         return [path / JSON_FILE]
     if (path / "plan.json").is_file():
-        told = f"was it stopped, `assay report {path}` writes it; else it is a run of something else"
-        found.unusable.append(f"{path} holds no {JSON_FILE}: {told}")
+        hint = f"was it stopped, `assay report {path}` writes it; else it is a run of something else"
+        found.unusable.append(f"{path} holds no {JSON_FILE}: {hint}")
         return []
     inside = [run / JSON_FILE for run in run_paths(path) if (run / JSON_FILE).is_file()]
     if not inside:
@@ -123,8 +123,8 @@ def _table(file: Path, found: Sources) -> list[Mapping[str, Scalar]]:
     rows: list[Mapping[str, Scalar]] = []
     for number, cells in enumerate(table.rows, 1):
         if all(cells.get(name) for name in ("model", *CELL)):
-            told = {name: cell for name, cell in cells.items() if cell}
-            rows.append({"run": file.stem, **told, PLACE: f"{file}, row {number}"})
+            filled = {name: cell for name, cell in cells.items() if cell}
+            rows.append({"run": file.stem, **filled, PLACE: f"{file}, row {number}"})
         else:
             found.unusable.append(f"{file}, row {number} names no cell (model, mode, sizes): another tool wrote it")
     if table.torn is not None:
@@ -180,8 +180,8 @@ def _point(row: Mapping[str, Scalar], rate: str, joules: str) -> Point:
 
 def _listed(row: Mapping[str, Scalar], names: Sequence[str]) -> str:
     """Write what of a configuration a row has: ``attn_implementation=sdpa compile=True``."""
-    told = {name: row.get(f"config_{name}") for name in names}
-    return " ".join(f"{name}={value}" for name, value in told.items() if value not in {None, ""})
+    values = {name: row.get(f"config_{name}") for name in names}
+    return " ".join(f"{name}={value}" for name, value in values.items() if value not in {None, ""})
 
 
 def why_not(reasons: str, figure: str) -> str | None:
@@ -196,31 +196,31 @@ def why_not(reasons: str, figure: str) -> str | None:
 def placement(row: Mapping[str, Scalar]) -> str:
     """Say where a model was: ``GPU 0``, ``GPUs 0,1 balanced``, ``GPUs 0,1 tensor parallel``, ``cpu``, ``server``."""
 
-    def asked(name: str) -> str:
+    def config_value(name: str) -> str:
         value = row.get(f"config_{name}")
         return "" if value is None else str(value)
 
-    numbers = asked("device_ids")
+    numbers = config_value("device_ids")
     several = "," in numbers
     if row.get("mode") == "server":
         return f"server on GPU{'s' if several else ''} {numbers}" if numbers else "server"
-    said = f"GPU{'s' if several else ''} {numbers}"
-    if not numbers or asked("device") == "cpu":
-        return f"cpu beside {said}" if numbers else "cpu"
-    how = asked("device_map")
-    if asked("tp_plan"):
-        said += " tensor parallel"
+    text = f"GPU{'s' if several else ''} {numbers}"
+    if not numbers or config_value("device") == "cpu":
+        return f"cpu beside {text}" if numbers else "cpu"
+    how = config_value("device_map")
+    if config_value("tp_plan"):
+        text += " tensor parallel"
     elif how and (several or how != "auto"):
-        said += f" {how}"
-    return f"{said}, at most {asked('max_memory')}" if asked("max_memory") else said
+        text += f" {how}"
+    return f"{text}, at most {config_value('max_memory')}" if config_value("max_memory") else text
 
 
 def _prompt_tokens(row: Mapping[str, Scalar]) -> int:
     """Return how long prompts are: as asked for, or as they were on average where that is another length."""
-    asked = int(_number(row, "input_tokens") or 0)
+    requested = int(_number(row, "input_tokens") or 0)
     read, requests = _number(row, "measured_input_tokens"), _number(row, "measured_requests")
-    if not read or not requests or abs(read / requests - asked) <= OTHER_LENGTH * asked:
-        return asked
+    if not read or not requests or abs(read / requests - requested) <= OTHER_LENGTH * requested:
+        return requested
     return round(read / requests)
 
 

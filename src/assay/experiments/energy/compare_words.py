@@ -73,24 +73,24 @@ def origin_of(points: Sequence[Point]) -> Origin:
 
 def headline(points: Sequence[Point], of: Of) -> str:
     """Say which takes the least energy for each kind of request, and whether that is sure."""
-    told = [_least(part, of, several=len(shapes(points)) > 1) for part in shapes(points).values()]
-    known = [text for text in told if text]
-    if known:
-        return " ".join(known)
+    clauses = [_least(part, of, several=len(shapes(points)) > 1) for part in shapes(points).values()]
+    clauses_present = [text for text in clauses if text]
+    if clauses_present:
+        return " ".join(clauses_present)
     why = next((point.why for point in points if point.why), "nothing metered it")
     return f"No GPU energy is known of {'this cell' if len(points) == 1 else 'these cells'}: {why.rstrip('.')}."
 
 
 def _least(points: Sequence[Point], of: Of, *, several: bool) -> str | None:
-    known = [(point, point.joules) for point in points if point.joules is not None]
-    if not known:
+    metered = [(point, point.joules) for point in points if point.joules is not None]
+    if not metered:
         return None
-    best, least = min(known, key=lambda pair: pair[1].value)
+    best, least = min(metered, key=lambda pair: pair[1].value)
     token = "input token" if of == "prefill" else "output token"
     shape = f", {best.input_tokens} in and {best.output_tokens} out" if several else ""
     speed = f" at {said(Known(best.rate.value))} tokens/s" if best.rate else ""
     text = f"The least GPU energy per {token}{shape}: {named(best, points)}, {said(least)} J{speed}."
-    near = [point for point, joules in known if point is not best and not least.surely_below(joules)]
+    near = [point for point, joules in metered if point is not best and not least.surely_below(joules)]
     if near:
         shown = "; ".join(named(point, points) for point in near[:2]) + (" and others" if len(near) > 2 else "")
         text += f" Not to be told from it: {shown}."
@@ -108,34 +108,34 @@ def _counted(points: Sequence[Point]) -> str:
 
 def remarks(points: Sequence[Point], of: Of) -> list[tuple[str, Tone]]:
     """Say what a reader should know before believing it."""
-    found: list[tuple[str, Tone]] = []
+    notes: list[tuple[str, Tone]] = []
     origins = sorted({point.origin for point in points})
     if len(origins) > 1:
-        found.append((f"Origins are mixed ({', '.join(origins)}): only equal ones are held against each other.", "bad"))
+        notes.append((f"Origins are mixed ({', '.join(origins)}): only equal ones are held against each other.", "bad"))
     gpus = list(dict.fromkeys(point.gpu for point in points if point.joules is not None))
     if len(gpus) > 1:
         text = (
             f"Different GPUs ({'; '.join(gpus)}): each card's counter may be off by a gain of its own, of several "
             "percent on some, which no interval here holds."
         )
-        found.append((text, "unsure"))
-    found += [(text, "unsure") for text in without_interval(points)]
+        notes.append((text, "unsure"))
+    notes += [(text, "unsure") for text in without_interval(points)]
     partial = [named(point, points) for point in points if point.partial]
     if partial:
-        found.append((f"Partial, some of its processes, phases or tokens are missing: {'; '.join(partial)}.", "unsure"))
+        notes.append((f"Partial, some of its processes, phases or tokens are missing: {'; '.join(partial)}.", "unsure"))
     lacking = [point for point in points if point.joules is None or point.rate is None]
     if lacking and len(lacking) < len(points):
         why = next((f": {point.why}" for point in lacking if point.why), "")
-        found.append((f"{len(lacking)} of {len(points)} lack speed or energy{why}.", "unsure"))
+        notes.append((f"{len(lacking)} of {len(points)} lack speed or energy{why}.", "unsure"))
     if of == "requests" and any(point.mode == "server" for point in points):
-        found.append(("A server's phases cannot be told apart, so whole requests are compared.", "plain"))
-    return found
+        notes.append(("A server's phases cannot be told apart, so whole requests are compared.", "plain"))
+    return notes
 
 
 def without_interval(points: Sequence[Point]) -> list[str]:
     """Say how many points have a speed or an energy without an interval, and what that means."""
-    bare = sum(any(known is not None and known.is_bare for known in (point.rate, point.joules)) for point in points)
+    bare = sum(any(value is not None and value.is_bare for value in (point.rate, point.joules)) for point in points)
     if not bare:
         return []
-    told = f"{bare} of {len(points)} have a number with no interval: more repeats would give one."
-    return [f"{told} Without it a difference counts only beyond a factor of two."]
+    text = f"{bare} of {len(points)} have a number with no interval: more repeats would give one."
+    return [f"{text} Without it a difference counts only beyond a factor of two."]

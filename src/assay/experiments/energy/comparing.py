@@ -139,17 +139,17 @@ class Change:
 
 def shapes(points: Sequence[Point]) -> dict[tuple[int, int, str, str], list[Point]]:
     """Return the points that may be held against each other, by tokens in, tokens out, what was asked, and origin."""
-    found: dict[tuple[int, int, str, str], list[Point]] = {}
+    groups: dict[tuple[int, int, str, str], list[Point]] = {}
     for point in points:
-        found.setdefault((point.input_tokens, point.output_tokens, point.request, point.origin), []).append(point)
-    return found
+        groups.setdefault((point.input_tokens, point.output_tokens, point.request, point.origin), []).append(point)
+    return groups
 
 
 def differing(points: Sequence[Point]) -> list[str]:
     """Return in what points differ; the run only where nothing else tells two of them apart."""
     names = [name for name in SAID if len({point.said(name) for point in points}) > 1]
-    told = {(*(point.said(name) for name in SAID), point.input_tokens, point.output_tokens) for point in points}
-    return names if len(told) == len(points) else [*names, "run"]
+    labels = {(*(point.said(name) for name in SAID), point.input_tokens, point.output_tokens) for point in points}
+    return names if len(labels) == len(points) else [*names, "run"]
 
 
 def default_by(points: Sequence[Point]) -> By:
@@ -162,22 +162,22 @@ def standings(points: Sequence[Point], *, each: bool = False) -> list[Standing |
 
     ``each``: by the speed that one sequence gets, not by that of all together.
     """
-    known = {place: pair for place, point in enumerate(points) if (pair := _pair(point, each=each)) is not None}
-    found: list[Standing | None] = []
-    for place, point in enumerate(points):
-        if place not in known:
-            found.append(None)
+    pairs = {index: pair for index, point in enumerate(points) if (pair := _pair(point, each=each)) is not None}
+    ranking: list[Standing | None] = []
+    for index, point in enumerate(points):
+        if index not in pairs:
+            ranking.append(None)
             continue
-        rivals = [other for other in known if not _same_setting(point, points[other])]
-        found.append(_standing(known[place], [(known[other], points[other]) for other in rivals]))
-    return found
+        rivals = [other for other in pairs if not _same_setting(point, points[other])]
+        ranking.append(_standing(pairs[index], [(pairs[other], points[other]) for other in rivals]))
+    return ranking
 
 
 def _standing(own: tuple[Known, Known], rivals: Sequence[tuple[tuple[Known, Known], Point]]) -> Standing:
     rate, joules = own
     better = [(pair, point) for pair, point in rivals if rate.surely_below(pair[0]) and pair[1].surely_below(joules)]
     if better:
-        return Standing("dominated", min(better, key=lambda found: found[0][1].value)[1])
+        return Standing("dominated", min(better, key=lambda candidate: candidate[0][1].value)[1])
     safe = all(pair[0].surely_below(rate) or joules.surely_below(pair[1]) for pair, _ in rivals)
     return Standing("front" if safe else "unsure")
 
@@ -194,16 +194,16 @@ def _same_setting(one: Point, other: Point) -> bool:
 
 def front_path(points: Sequence[Point], *, each: bool = False) -> list[int]:
     """Return the places of those that none beats in both by value alone, from the slowest to the fastest."""
-    known = {place: pair for place, point in enumerate(points) if (pair := _pair(point, each=each)) is not None}
+    pairs = {index: pair for index, point in enumerate(points) if (pair := _pair(point, each=each)) is not None}
 
     def beaten(place: int) -> bool:
-        rate, joules = known[place]
+        rate, joules = pairs[place]
         return any(
-            other[0].value >= rate.value and other[1].value <= joules.value and other != known[place]
-            for other in known.values()
+            other[0].value >= rate.value and other[1].value <= joules.value and other != pairs[place]
+            for other in pairs.values()
         )
 
-    return sorted((place for place in known if not beaten(place)), key=lambda place: known[place][0].value)
+    return sorted((index for index in pairs if not beaten(index)), key=lambda index: pairs[index][0].value)
 
 
 def changes(points: Sequence[Point], by: By) -> list[Change]:
@@ -218,23 +218,23 @@ def _changes(points: Sequence[Point], by: By, fixed: Sequence[str]) -> list[Chan
         for point in of_shape:
             groups.setdefault((*map(str, shape), *(point.said(name) for name in fixed)), []).append(point)
     several = len(shapes(points)) > 1
-    found = []
+    changed = []
     for group in groups.values():
         first = min(group, key=lambda point: point.at_once) if by == "batch" else group[0]
-        said = [first.said(name) for name in fixed]
-        said += [first.work] if several else []
+        fixed_texts = [first.said(name) for name in fixed]
+        fixed_texts += [first.work] if several else []
         for point in group:
             if point.said(by) != first.said(by):
                 rate, joules = ratio(point.rate, first.rate), ratio(point.joules, first.joules)
-                found.append(Change(", ".join(said), first.said(by), point.said(by), rate, joules))
-    return found
+                changed.append(Change(", ".join(fixed_texts), first.said(by), point.said(by), rate, joules))
+    return changed
 
 
 def ratio(top: Known | None, bottom: Known | None) -> Known | None:
     """Return one number over another, with the interval of both as if neither knew of the other."""
     if top is None or bottom is None:
         return None
-    levels = [ratios.level(each.value, each.low, each.high, None) for each in (bottom, top)]
+    levels = [ratios.level(value.value, value.low, value.high, None) for value in (bottom, top)]
     if levels[0] is None or levels[1] is None:
         return None
     return Known(top.value / bottom.value, *(ratios.ratio(levels[0], levels[1]).interval() or (None, None)))

@@ -41,8 +41,8 @@ class Places:
     def override(self, steps: Steps) -> Override | None:
         """Return what set a place on the command line; null: nothing did."""
         stood = _words(self._stood(steps))
-        found = (each for each in self._overrides if _leads(_words(each.steps), stood))
-        return next(found, None)
+        matches = (override for override in self._overrides if _leads(_words(override.steps), stood))
+        return next(matches, None)
 
     def order(self, steps: Steps) -> int:
         """Return a number that grows with the line; the command line comes last."""
@@ -79,8 +79,8 @@ def _leads(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def complaint(problems: Iterable[tuple[Steps, str]], places: Places, name: str) -> BadInput:
     """Return all problems as one error: a sentence, or a list in the order of the file."""
-    told = sorted(problems, key=lambda problem: places.order(problem[0]))
-    sentences = list(dict.fromkeys(f"{places.said_at(steps)}{_ended(said)}" for steps, said in told))
+    ordered = sorted(problems, key=lambda problem: places.order(problem[0]))
+    sentences = list(dict.fromkeys(f"{places.said_at(steps)}{_ended(message)}" for steps, message in ordered))
     if len(sentences) == 1:
         return BadInput(f"{name}, {sentences[0]}" if sentences[0].startswith("line ") else sentences[0])
     listed = "\n".join(f"  {sentence}" for sentence in sentences)
@@ -89,7 +89,9 @@ def complaint(problems: Iterable[tuple[Steps, str]], places: Places, name: str) 
 
 def problems_of(error: ValidationError) -> list[tuple[Steps, str]]:
     """Return what the models complain about, in our words."""
-    return [_problem(each["loc"], each["type"], str(each["msg"]), each["input"]) for each in error.errors()]
+    return [
+        _problem(problem["loc"], problem["type"], str(problem["msg"]), problem["input"]) for problem in error.errors()
+    ]
 
 
 def _problem(steps: Steps, kind: str, said: str, value: Any) -> tuple[Steps, str]:
@@ -102,8 +104,8 @@ def _problem(steps: Steps, kind: str, said: str, value: Any) -> tuple[Steps, str
         return steps, f"{name} {SHAPES[kind]}"
     if said.startswith("Input should "):
         near = nearest(value, _choices(said)) if isinstance(value, str) else ""
-        wanted = said.removeprefix("Input ").partition(", unable")[0]
-        return steps, f"{name} {wanted}, and is {value!r}{f'.{near}' if near else ''}"
+        expected = said.removeprefix("Input ").partition(", unable")[0]
+        return steps, f"{name} {expected}, and is {value!r}{f'.{near}' if near else ''}"
     return steps, f"{name} {said.removeprefix('Value error, ')}"
 
 

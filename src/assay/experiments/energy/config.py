@@ -79,7 +79,7 @@ def _place(said: object) -> int | str | None:
 
 
 def _each_once(said: Sequence[Any]) -> tuple[int, ...]:
-    numbers = [int(each) for each in said]
+    numbers = [int(value) for value in said]
     twice = next((number for number in numbers if numbers.count(number) > 1), None)
     if twice is not None:
         raise ValueError(f"has {twice} more than once")
@@ -129,13 +129,13 @@ class Backend(Value):
     @classmethod
     def _a_name_or_all_of_it(cls, said: object) -> object:
         if isinstance(said, dict):
-            places = {str(part): _place(place) for part, place in said.items()}
-            strange = [said[part] for part, place in places.items() if place is None]
-            if strange or not places:
+            devices = {str(part): _place(device) for part, device in said.items()}
+            strange = [said[part] for part, device in devices.items() if device is None]
+            if strange or not devices:
                 raise ValueError(
                     f"places parts on GPUs by their numbers, cpu or disk, and not {(strange or [said])[0]!r}"
                 )
-            return places
+            return devices
         if said not in DEVICE_MAPS:
             raise ValueError(f"must be {', '.join(DEVICE_MAPS)}, or map parts of the model to devices, and is {said!r}")
         return said
@@ -147,14 +147,14 @@ class Backend(Value):
             return None
         if not isinstance(said, dict) or not said:
             raise ValueError('must map GPU numbers or cpu to memory, as {0: "20GB", cpu: "64GB"}')
-        for device, room in said.items():
+        for device, memory in said.items():
             if _place(device) is None:
                 raise ValueError(f"names devices by GPU number, cpu or disk, and not {device!r}")
             try:
-                bytes_of(room)
+                bytes_of(memory)
             except BadInput:
-                raise ValueError(f"gives {device} {room!r}: write bytes, or text as 20GB or 18GiB") from None
-        return {_place(device): room for device, room in said.items()}
+                raise ValueError(f"gives {device} {memory!r}: write bytes, or text as 20GB or 18GiB") from None
+        return {_place(device): memory for device, memory in said.items()}
 
 
 class Scenario(Value):

@@ -124,7 +124,7 @@ def _check_columns(columns: Sequence[str], where: str, known: Collection[str], o
             f"{where} holds another table: none of its columns ({shown if len(shown) < 100 else shown[:100] + '…'}) is "
             f"one of `assay energy`, so {otherwise}."
         )
-    twice = [name for place, name in enumerate(columns) if name in columns[:place]]
+    twice = [name for index, name in enumerate(columns) if name in columns[:index]]
     if twice or "" in columns:
         what = f"two columns {twice[0]!r}" if twice and twice[0] else "a column without a name"
         raise BadInput(f"{where} has {what}, so that rows cannot be told apart; mend it, or name another file.")
@@ -136,33 +136,33 @@ def added(table: Table, rows: Sequence[Mapping[str, Scalar]], key: Sequence[str]
     Columns that nobody here knows are kept, with what stands in them, also in a row that is replaced.
     """
     columns = table.columns
-    kept = list(table.rows)
+    result_rows = list(table.rows)
     for row in rows:
         columns = united(columns, tuple(row))
         cells = {name: written(value) for name, value in row.items()}
-        same = _place_of(cells, kept, key)
+        same = _place_of(cells, result_rows, key)
         if same is None:
-            kept.append(cells)
+            result_rows.append(cells)
         else:
-            kept[same] = {**kept[same], **cells}
-    return replace(table, columns=columns, rows=tuple(kept))
+            result_rows[same] = {**result_rows[same], **cells}
+    return replace(table, columns=columns, rows=tuple(result_rows))
 
 
 def _place_of(cells: Mapping[str, str], rows: Sequence[Mapping[str, str]], key: Sequence[str]) -> int | None:
     """Return which row is an older state of this one; a row whose first key is empty is nobody's."""
     if not key or not cells.get(key[0]):
         return None
-    wanted = [cells.get(name, "") for name in key]
-    return next((place for place, row in enumerate(rows) if [row.get(name, "") for name in key] == wanted), None)
+    key_cells = [cells.get(name, "") for name in key]
+    return next((index for index, row in enumerate(rows) if [row.get(name, "") for name in key] == key_cells), None)
 
 
 def united(there: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
     """Return all columns: those there in their order, a new one behind the column that it follows in its own row."""
-    found = list(there)
-    for place, name in enumerate(new):
-        if name not in found:
-            found.insert(found.index(new[place - 1]) + 1 if place else len(found), name)
-    return tuple(found)
+    columns = list(there)
+    for index, name in enumerate(new):
+        if name not in columns:
+            columns.insert(columns.index(new[index - 1]) + 1 if index else len(columns), name)
+    return tuple(columns)
 
 
 def written(value: Scalar) -> str:

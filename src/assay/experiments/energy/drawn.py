@@ -64,13 +64,13 @@ def over_load(rows: Sequence[EnergyRow]) -> list[Element]:
 
 
 def _line(label: str, rows: Sequence[EnergyRow]) -> Line:
-    told = [(_load(row), energy) for row in rows if (energy := energy_of(row)) is not None]
+    points = [(_load(row), energy) for row in rows if (energy := energy_of(row)) is not None]
     return Line(
         label=label,
-        x=tuple(float(load) for load, _ in told),
-        y=tuple(energy.value for _, energy in told),
-        low=tuple(energy.low for _, energy in told),
-        high=tuple(energy.high for _, energy in told),
+        x=tuple(float(load) for load, _ in points),
+        y=tuple(energy.value for _, energy in points),
+        low=tuple(energy.low for _, energy in points),
+        high=tuple(energy.high for _, energy in points),
     )
 
 
@@ -91,7 +91,7 @@ def pareto(result: EnergyResult) -> list[Element]:
 def gaps(study: Study) -> list[Element]:
     """Return the gaps between one token and the next, a strip for each cell, all processes together."""
     called = names(study.result.rows)
-    strips = [strip for seen in study.cells if (strip := _gaps(seen, called[seen.cell])) is not None]
+    strips = [strip for cell in study.cells if (strip := _gaps(cell, called[cell.cell])) is not None]
     if not strips:
         return []
     return [
@@ -110,7 +110,7 @@ def _gaps(seen: CellSeen, label: str) -> Strip | None:
     windows = gap_windows(seen)
     if not windows:
         return None
-    samples = np.concatenate([each.samples("gap_us") for each in windows]) / 1e3
+    samples = np.concatenate([window.samples("gap_us") for window in windows]) / 1e3
     return Strip(label=label, samples=_thinned(samples), value=float(np.median(samples)))
 
 
@@ -122,19 +122,19 @@ def _thinned(samples: Samples) -> tuple[float, ...]:
 
 def over_time(study: Study, records: Records) -> list[Element]:
     """Return when each stage was measured, and the watts above it."""
-    seen = study.walk.gathered.seen
-    if not seen:
+    windows = study.walk.gathered.seen
+    if not windows:
         return []
-    origin_ns = min(each.stage.start_ns for each in seen)
+    origin_ns = min(window.stage.start_ns for window in windows)
     bars = tuple(
         Bar(
-            lane=each.place.phase,
-            label="idle" if each.place.cell is None else each.place.cell.name,
-            start_s=(each.stage.start_ns - origin_ns) / 1e9,
-            end_s=(each.stage.end_ns - origin_ns) / 1e9,
-            tone="plain" if each.record.status == "ok" else "unsure",
+            lane=window.place.phase,
+            label="idle" if window.place.cell is None else window.place.cell.name,
+            start_s=(window.stage.start_ns - origin_ns) / 1e9,
+            end_s=(window.stage.end_ns - origin_ns) / 1e9,
+            tone="plain" if window.record.status == "ok" else "unsure",
         )
-        for each in seen
+        for window in windows
     )
     return [
         Timeline(

@@ -39,17 +39,17 @@ Ends = tuple[float, float] | None
 
 def cell_seen(place_of: Sequence[Place], gathered: Gathered, *, carbon_g_per_kwh: float | None = None) -> CellSeen:
     """Return all that was seen of the cell of some places, one for each of its phases."""
-    cell = next(place.cell for place in place_of if place.cell is not None)
-    windows = {place.phase: tuple(s for s in gathered.seen if s.place == place) for place in place_of}
-    processes = {seen.process for each in windows.values() for seen in each}
+    cell = next(cell_phase.cell for cell_phase in place_of if cell_phase.cell is not None)
+    windows = {cell_phase.phase: tuple(s for s in gathered.seen if s.place == cell_phase) for cell_phase in place_of}
+    processes = {window.process for of_phase in windows.values() for window in of_phase}
     idle = {s.process: s for s in gathered.seen if s.place.cell is None and s.process in processes}
     why_not = {
         **{missed.place.phase: missed.reason for missed in gathered.missed if missed.place.cell is None},
         **{missed.place.phase: missed.reason for missed in gathered.missed if missed.place.cell == cell},
     }
     failed = next((record.reason for record in gathered.records if record.status != "ok" and record.reason), None)
-    told = {place.phase: why_not.get(place.phase) or failed for place in place_of}
-    reasons = {**why_not, **{phase: why for phase, why in told.items() if why is not None}}
+    phase_reasons = {cell_phase.phase: why_not.get(cell_phase.phase) or failed for cell_phase in place_of}
+    reasons = {**why_not, **{phase: why for phase, why in phase_reasons.items() if why is not None}}
     return CellSeen(cell, windows, idle, reasons, carbon_g_per_kwh)
 
 
@@ -68,13 +68,13 @@ def over_processes(draws: Draws, unit: str, within: tuple[Ends, int] = (None, 0)
     """Return what one or more processes say; of one alone, with the interval ``within`` it where its draw has none."""
     if isinstance(draws, str):
         return draws
-    found = typical(draws)
-    low, high, how = found.low, found.high, found.method
+    summary = typical(draws)
+    low, high, how = summary.low, summary.high, summary.method
     ends, n = within
     if len(draws) == 1 and low is None and ends is not None:
         low, high, how = *ends, "one process, over its calls"
     return Estimate(
-        value=found.value,
+        value=summary.value,
         low=low,
         high=high,
         unit=unit,
@@ -96,12 +96,12 @@ def _within(seen: CellSeen, name: str) -> tuple[Ends, int]:
         windows, quantity = gap_windows(seen), "gap_us"
         ends = _tpot_ends(windows[0]) if windows else None
     elif name in RATES:
-        of = seen.of(RATES[name])
-        return (None, 0) if isinstance(of, str) else (None, sum(each.stage.calls for each in of))
+        of_phase = seen.of(RATES[name])
+        return (None, 0) if isinstance(of_phase, str) else (None, sum(window.stage.calls for window in of_phase))
     else:
         return None, 0
     scaled = None if ends is None else (ends[0] / 1e3, ends[1] / 1e3)
-    return scaled, sum(len(each.samples(quantity)) for each in windows)
+    return scaled, sum(len(window.samples(quantity)) for window in windows)
 
 
 def _tpot_ends(window: Seen) -> Ends:

@@ -36,11 +36,11 @@ COMPARED = (HEADLINE, "decode_tokens_per_s")
 
 def findings_of(options: EnergyOptions, study: Study) -> Findings:
     """Return what was found."""
-    found: list[Finding] = []
+    result: list[Finding] = []
     for row in study.result.rows:
-        found += [*_figures(options, row), *_phases(options, row)]
-    found += [*_modes(options, study), *_left_out(options, study)]
-    return Findings(headline=headline(study.result), findings=tuple(found))
+        result += [*_figures(options, row), *_phases(options, row)]
+    result += [*_modes(options, study), *_left_out(options, study)]
+    return Findings(headline=headline(study.result), findings=tuple(result))
 
 
 def facts_of(options: EnergyOptions, cell: Cell) -> Params:
@@ -62,7 +62,7 @@ def _figures(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
     """Give the figures of a cell that are findings of their own; of those that are not told, the first, with why."""
     precision = options.config.scenario.precision
     main = main_of(row.cell)
-    beside: Params = {name: _value(row, name) for name in BESIDE}
+    extra: Params = {name: _value(row, name) for name in BESIDE}
     for name, words in CLAIMS.items():
         estimate = row.figures.get(name)
         if estimate is None and name != main:
@@ -78,7 +78,7 @@ def _figures(options: EnergyOptions, row: EnergyRow) -> Iterator[Finding]:
                 **facts_of(options, row.cell),
                 "figure": name,
                 "partial": row.partial,
-                **(beside if name == main else {}),
+                **(extra if name == main else {}),
             },
             origin=row.origin,
         )
@@ -139,14 +139,14 @@ def ratio_of(first: Estimate | None, second: Estimate | None) -> Estimate | None
     """Return how many times the first the second is, as if neither knew of the other; null without both."""
     if first is None or second is None:
         return None
-    levels = [ratios.level(each.value, each.low, each.high, None) for each in (first, second)]
+    levels = [ratios.level(estimate.value, estimate.low, estimate.high, None) for estimate in (first, second)]
     if levels[0] is None or levels[1] is None:
         return None
-    found = ratios.ratio(levels[0], levels[1])
-    low, high = found.interval() or (None, None)
+    quotient = ratios.ratio(levels[0], levels[1])
+    low, high = quotient.interval() or (None, None)
     scope = "run" if first.scope == second.scope == "run" else "process"
     return Estimate(
-        value=found.value,
+        value=quotient.value,
         low=low,
         high=high,
         unit="×",

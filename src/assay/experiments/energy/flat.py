@@ -41,17 +41,17 @@ def flat(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
         result.name, result.run, result.started_at, result.model, result.backend, result.gpu, row.origin, row.partial,
         cell.mode, cell.batch, cell.concurrency, cell.input_tokens, cell.output_tokens,
     )  # fmt: skip
-    found: dict[str, Scalar] = dict(zip(LEADING, leading, strict=True))
-    found |= config_columns(result)
+    columns: dict[str, Scalar] = dict(zip(LEADING, leading, strict=True))
+    columns |= config_columns(result)
     for name in FIGURES:
-        found |= with_ends(name, row.figures.get(name))
-    found["measured_s"] = row.measured_s
-    found |= {f"measured_{name}": row.tokens.get(name) for name in ("requests", "input_tokens", "output_tokens")}
-    found |= total_columns(row)
-    found["placement"] = placed(row.placement)
-    found["notes"] = "; ".join(row.notes) or None
-    found["why_not"] = reasons(row.why_not)
-    return found | gpu_columns(row.gpus)
+        columns |= with_ends(name, row.figures.get(name))
+    columns["measured_s"] = row.measured_s
+    columns |= {f"measured_{name}": row.tokens.get(name) for name in ("requests", "input_tokens", "output_tokens")}
+    columns |= total_columns(row)
+    columns["placement"] = placed(row.placement)
+    columns["notes"] = "; ".join(row.notes) or None
+    columns["why_not"] = reasons(row.why_not)
+    return columns | gpu_columns(row.gpus)
 
 
 def placed(placement: Mapping[str, str] | None) -> str | None:

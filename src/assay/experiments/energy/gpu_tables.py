@@ -45,7 +45,7 @@ def gpus(rows: Sequence[EnergyRow]) -> list[Element]:
     return [
         Table(
             title="GPUs while whole requests ran",
-            columns=tuple(Column(title=t, numeric=place > 1) for place, t in enumerate(titles)),
+            columns=tuple(Column(title=t, numeric=index > 1) for index, t in enumerate(titles)),
             rows=tuple(lines),
             note="Means over time and the most beside them; memory is the most. Of all GPUs together the most is the "
             "peak of their sum at one moment. A dash: the GPU does not say.",
@@ -56,8 +56,8 @@ def gpus(rows: Sequence[EnergyRow]) -> list[Element]:
 
 def noted_of(rows: Sequence[EnergyRow]) -> list[Noted]:
     """Return what is to be known of GPUs, each sentence once with the cells it is of."""
-    found = [(gpu, names(rows)[row.cell]) for row in rows for gpu in row.gpus if gpu.note is not None]
-    return grouped((f"GPU {gpu.gpu}: {gpu.note}", cell) for gpu, cell in found)
+    notes = [(gpu, names(rows)[row.cell]) for row in rows for gpu in row.gpus if gpu.note is not None]
+    return grouped((f"GPU {gpu.gpu}: {gpu.note}", cell) for gpu, cell in notes)
 
 
 def _gpu(gpu: GpuStats) -> tuple[Shown, ...]:
@@ -77,8 +77,8 @@ def _gpu(gpu: GpuStats) -> tuple[Shown, ...]:
 
 def _together(row: EnergyRow) -> tuple[Shown, ...]:
     def total(name: str) -> float | None:
-        told = [getattr(gpu, name) for gpu in row.gpus]
-        return None if None in told else sum(told)
+        values = [getattr(gpu, name) for gpu in row.gpus]
+        return None if None in values else sum(values)
 
     return (
         f"all {len(row.gpus)}",
@@ -95,11 +95,11 @@ def _digits(value: float | None) -> str | None:
 
 def placement(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return which part of the model lies on which device; nothing where it is all on one and no part is named."""
-    told = next((row.placement for row in rows if row.placement), None)
-    if not told:
+    placed_parts = next((row.placement for row in rows if row.placement), None)
+    if not placed_parts:
         return []
     devices: dict[str, list[str]] = {}
-    for part, device in told.items():
+    for part, device in placed_parts.items():
         devices.setdefault(device, []).append(part or "all of it")
     return [
         Table(

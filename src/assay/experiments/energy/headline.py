@@ -27,12 +27,12 @@ def headline(result: EnergyResult) -> str:
         why = next(iter(result.left_out.values()), "")
         return sentence(f"{NOTHING}: {why}") if why else f"{NOTHING}."
     shown = ends_of(result.rows)
-    told = [(row, energy) for row in shown if (energy := energy_of(row)) is not None]
+    energies = [(row, energy) for row in shown if (energy := energy_of(row)) is not None]
     where = f"{result.model} on {result.gpu}" if result.gpu else result.model
-    first = sentence(f"{where}: {_energy(told) if told else _speed(shown)}")
+    first = sentence(f"{where}: {_energy(energies) if energies else _speed(shown)}")
     parts = [
         first,
-        _few_processes(told),
+        _few_processes(energies),
         _stalled(result.rows),
         _waiting(result.rows),
         _left_out(result),
@@ -44,11 +44,11 @@ def headline(result: EnergyResult) -> str:
 def ends_of(rows: Sequence[EnergyRow]) -> list[EnergyRow]:
     """Return the first and the last cell of each mode: the smallest batch or load, and the largest."""
     modes = dict.fromkeys(row.cell.mode for row in rows)
-    found: list[EnergyRow] = []
+    shown: list[EnergyRow] = []
     for mode in modes:
         mine = [row for row in rows if row.cell.mode == mode]
-        found += [mine[0]] if len(mine) == 1 else [mine[0], mine[-1]]
-    return found
+        shown += [mine[0]] if len(mine) == 1 else [mine[0], mine[-1]]
+    return shown
 
 
 def energy_of(row: EnergyRow) -> Estimate | None:
@@ -69,17 +69,17 @@ def load_of(row: EnergyRow) -> str:
 def _energy(told: Sequence[tuple[EnergyRow, Estimate]]) -> str:
     """Write the joules of a token in each mode, with their interval; the unit stands once."""
     modes = dict.fromkeys(row.cell.mode for row, _ in told)
-    said = []
+    clauses = []
     for number, mode in enumerate(modes):
         mine = [(row, energy) for row, energy in told if row.cell.mode == mode]
         parts = [
-            f"{significant(energy.value, 3)}{_unit(row.cell) if (number, place) == (0, 0) else ''} at {load_of(row)} "
-            f"({half_width(energy)}{', GPU only' if (number, place) == (0, 0) else ''})"
-            for place, (row, energy) in enumerate(mine)
+            f"{significant(energy.value, 3)}{_unit(row.cell) if (number, index) == (0, 0) else ''} at {load_of(row)} "
+            f"({half_width(energy)}{', GPU only' if (number, index) == (0, 0) else ''})"
+            for index, (row, energy) in enumerate(mine)
         ]
         named = f"in {mode} " if len(modes) > 1 else ""
-        said.append(named + ", ".join(parts))
-    return "; ".join(said)
+        clauses.append(named + ", ".join(parts))
+    return "; ".join(clauses)
 
 
 def _unit(cell: Cell) -> str:
@@ -130,8 +130,8 @@ def _waiting(rows: Sequence[EnergyRow]) -> str:
         busy = row.figures.get("busy_share")
         if busy is not None and busy.value < HOST_BOUND:
             waited.setdefault(row.cell.mode, []).append(100 * (1 - busy.value))
-    said = [f"{mode} {_span(shares)}" for mode, shares in waited.items()]
-    return f"Host-bound: the GPU waited for the host in {', in '.join(said)} of the time." if said else ""
+    clauses = [f"{mode} {_span(shares)}" for mode, shares in waited.items()]
+    return f"Host-bound: the GPU waited for the host in {', in '.join(clauses)} of the time." if clauses else ""
 
 
 def _span(shares: Sequence[float]) -> str:

@@ -21,20 +21,22 @@ GAPS = {"gap_p50_ms": 0.5, "gap_p95_ms": 0.95, "gap_p99_ms": 0.99}
 
 def first_tokens(seen: CellSeen) -> tuple[Seen, ...]:
     """Return the windows in which first tokens were waited for: of whole requests, else those of the prompt alone."""
-    told = [each for each in seen.whole if len(each.samples("first_token_us"))]
-    return tuple(told) or tuple(e for e in seen.windows.get("prefill", ()) if len(e.samples("first_token_us")))
+    windows = [window for window in seen.whole if len(window.samples("first_token_us"))]
+    return tuple(windows) or tuple(
+        window for window in seen.windows.get("prefill", ()) if len(window.samples("first_token_us"))
+    )
 
 
 def _ttft(seen: CellSeen) -> Draws:
     windows = first_tokens(seen)
-    found = [Draw(float(np.median(each.samples("first_token_us"))) / 1e3) for each in windows]
-    return found or _why_no(seen, "no first token came")
+    draws = [Draw(float(np.median(window.samples("first_token_us"))) / 1e3) for window in windows]
+    return draws or _why_no(seen, "no first token came")
 
 
 def gap_windows(seen: CellSeen) -> tuple[Seen, ...]:
     """Return the windows in which tokens followed one another: of whole requests, else those of decoding alone."""
-    told = [each for each in seen.whole if len(each.samples("gap_us"))]
-    return tuple(told) or tuple(each for each in seen.windows.get("decode", ()) if len(each.samples("gap_us")))
+    windows = [window for window in seen.whole if len(window.samples("gap_us"))]
+    return tuple(windows) or tuple(window for window in seen.windows.get("decode", ()) if len(window.samples("gap_us")))
 
 
 def per_request_us(seen: Seen) -> Samples:
@@ -42,9 +44,9 @@ def per_request_us(seen: Seen) -> Samples:
 
     Answers of a server come in chunks of several tokens where it likes, so that its client tells the mean itself.
     """
-    told = seen.samples("tpot_us")
-    if len(told):
-        return told
+    samples = seen.samples("tpot_us")
+    if len(samples):
+        return samples
     gaps, calls = seen.samples("gap_us"), seen.stage.calls
     if seen.place.phase != "served" and len(gaps) >= calls and len(gaps) % calls == 0:
         return np.asarray(gaps.reshape(calls, -1).mean(axis=1), dtype=np.float64)
@@ -52,8 +54,8 @@ def per_request_us(seen: Seen) -> Samples:
 
 
 def _tpot(seen: CellSeen) -> Draws:
-    found = [Draw(float(np.median(per_request_us(each))) / 1e3) for each in gap_windows(seen)]
-    return found or _why_no(seen, "no token followed another")
+    draws = [Draw(float(np.median(per_request_us(window))) / 1e3) for window in gap_windows(seen)]
+    return draws or _why_no(seen, "no token followed another")
 
 
 def _gap(share: float) -> Callable[[CellSeen], Draws]:
@@ -61,11 +63,11 @@ def _gap(share: float) -> Callable[[CellSeen], Draws]:
         windows = gap_windows(seen)
         if not windows:
             return _why_no(seen, "no token followed another")
-        enough = [each for each in windows if len(each.samples("gap_us")) >= fewest(share)]
+        enough = [window for window in windows if len(window.samples("gap_us")) >= fewest(share)]
         if not enough:
-            most = max(len(each.samples("gap_us")) for each in windows)
+            most = max(len(window.samples("gap_us")) for window in windows)
             return f"{fewest(share)} gaps of one process are needed, and there are {most} at most"
-        return [Draw(float(np.quantile(each.samples("gap_us"), share)) / 1e3) for each in enough]
+        return [Draw(float(np.quantile(window.samples("gap_us"), share)) / 1e3) for window in enough]
 
     return draws
 

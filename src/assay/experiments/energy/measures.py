@@ -40,7 +40,7 @@ def share_of(estimate: Estimate) -> float | None:
 
 def why_no_energy(windows: tuple[Seen, ...]) -> str:
     """Say why windows have no energy: as the first of them says."""
-    note = next((seen.stage.energy_note for seen in windows if seen.stage.energy_note), None)
+    note = next((window.stage.energy_note for window in windows if window.stage.energy_note), None)
     return (note or "no counter to read").removeprefix("not told: ")
 
 
@@ -51,14 +51,16 @@ def _per_joule(phase: Phase, counted: tuple[str, ...], value: Callable[[Seen, fl
         windows = seen.of(phase)
         if isinstance(windows, str):
             return windows
-        found = [
-            each.draw(number, share_of(each.stage.energy), *counted)
+        result = [
+            window.draw(number, share_of(window.stage.energy), *counted)
             if counted
-            else Draw(number, share_of(each.stage.energy))
-            for each in windows
-            if each.stage.energy is not None and (number := value(each, each.stage.energy.value)) is not None
+            else Draw(number, share_of(window.stage.energy))
+            for window in windows
+            if window.stage.energy is not None and (number := value(window, window.stage.energy.value)) is not None
         ]
-        return found or (why_no_energy(windows) if not any(each.stage.energy for each in windows) else "no token came")
+        return result or (
+            why_no_energy(windows) if not any(window.stage.energy for window in windows) else "no token came"
+        )
 
     return draws
 
@@ -80,20 +82,20 @@ def _per_second(phase: Phase, name: str) -> Figure:
         windows = seen.of(phase)
         if isinstance(windows, str):
             return windows
-        counted = [each for each in windows if each.count(name) > 0]
-        return [each.draw(each.count(name) / each.window_s, None, name) for each in counted] or "no token came"
+        counted = [window for window in windows if window.count(name) > 0]
+        return [window.draw(window.count(name) / window.window_s, None, name) for window in counted] or "no token came"
 
     return draws
 
 
 def _per_request(draws: Figure) -> Figure:
     """Return a figure of whole requests, which is told only where they were what was asked for."""
-    return lambda seen: other_length(seen) or none_whole(seen) or draws(seen)
+    return lambda cell: other_length(cell) or none_whole(cell) or draws(cell)
 
 
 def _in_or_out(seen: CellSeen) -> Draws:
     """Return the joules of a token read or made; those read are not always known."""
-    if seen.whole and not any(len(each.samples("input_tokens")) for each in seen.whole):
+    if seen.whole and not any(len(window.samples("input_tokens")) for window in seen.whole):
         return PROMPTS
     return _over("whole", "input_tokens", "output_tokens")(seen)
 
@@ -110,9 +112,11 @@ def _carbon(seen: CellSeen) -> Draws:
 def _idle_w(seen: CellSeen) -> Draws:
     if not seen.idle:
         return seen.why_not.get("idle", "idling was not measured")
-    told = [each for each in seen.idle.values() if each.stage.energy is not None]
-    found = [Draw(_watts(each), share_of(each.stage.energy)) for each in told if each.stage.energy is not None]
-    return found or why_no_energy(tuple(seen.idle.values()))
+    windows = [window for window in seen.idle.values() if window.stage.energy is not None]
+    draws = [
+        Draw(_watts(window), share_of(window.stage.energy)) for window in windows if window.stage.energy is not None
+    ]
+    return draws or why_no_energy(tuple(seen.idle.values()))
 
 
 def _watts(seen: Seen) -> float:
@@ -126,14 +130,14 @@ def _idle_share(seen: CellSeen) -> Draws:
     if isinstance(idle, str):
         return idle
     usual_w = float(np.mean([draw.value for draw in idle]))
-    found = []
-    for each in seen.whole:
-        if each.stage.energy is None:
+    draws = []
+    for window in seen.whole:
+        if window.stage.energy is None:
             continue
-        own = seen.idle.get(each.process)
+        own = seen.idle.get(window.process)
         idle_w = _watts(own) if own is not None and own.stage.energy is not None else usual_w
-        found.append(Draw(idle_w / _watts(each), _both(share_of(each.stage.energy), idle[0].share)))
-    return found
+        draws.append(Draw(idle_w / _watts(window), _both(share_of(window.stage.energy), idle[0].share)))
+    return draws
 
 
 def _both(one: float | None, other: float | None) -> float | None:
@@ -147,8 +151,8 @@ def _of_facts(phase: Phase, value: Callable[[Seen], float | None], why: str) -> 
         windows = seen.of(phase)
         if isinstance(windows, str):
             return NOT_SEEN_INTO if windows == NOT_APART else windows
-        found = [Draw(number) for each in windows if (number := value(each)) is not None]
-        return found or why
+        result = [Draw(number) for window in windows if (number := value(window)) is not None]
+        return result or why
 
     return draws
 
@@ -189,13 +193,15 @@ def _phases_share(seen: CellSeen) -> Draws:
         return windows
     if seen.is_server:
         return NOT_APART
-    if not any(each.stage.energy for each in windows):
+    if not any(window.stage.energy for window in windows):
         return why_no_energy(windows)
-    found = []
+    draws = []
     for whole in windows:
         parts = [_of_process(seen, "prefill", whole), _of_process(seen, "decode", whole)]
         requests, made = whole.count("requests"), whole.count("output_tokens")
-        energies = [each.stage.energy for each in (*parts, whole) if each is not None and each.stage.energy is not None]
+        energies = [
+            window.stage.energy for window in (*parts, whole) if window is not None and window.stage.energy is not None
+        ]
         if len(energies) < 3 or not requests or parts[0] is None or parts[1] is None:
             continue
         read_j = energies[0].value / max(1.0, parts[0].count("input_tokens")) * whole.count("input_tokens")
@@ -207,31 +213,31 @@ def _phases_share(seen: CellSeen) -> Draws:
         spreads = [parts[0].spread("input_tokens"), parts[1].spread("output_tokens"), whole.spread("output_tokens")]
         weights = read_j / apart, made_j / apart, 1.0
         ratio, off = apart / energies[2].value, _combined(shares, weights)
-        found.append(Draw(ratio, off, whole.stage.calls, _combined(spreads, weights)))
-    return found or "no process told the energy of both phases and of whole requests"
+        draws.append(Draw(ratio, off, whole.stage.calls, _combined(spreads, weights)))
+    return draws or "no process told the energy of both phases and of whole requests"
 
 
 def _combined(parts: Sequence[float | None], weights: Sequence[float]) -> float | None:
     """Return parts of an interval that do not know of each other as one; null where one of them is not known."""
-    known = [weight * part for part, weight in zip(parts, weights, strict=True) if part is not None]
-    return math.hypot(*known) if len(known) == len(parts) else None
+    scaled = [weight * part for part, weight in zip(parts, weights, strict=True) if part is not None]
+    return math.hypot(*scaled) if len(scaled) == len(parts) else None
 
 
 def _of_process(seen: CellSeen, phase: Phase, like: Seen) -> Seen | None:
-    return next((each for each in seen.windows.get(phase, ()) if each.process == like.process), None)
+    return next((window for window in seen.windows.get(phase, ()) if window.process == like.process), None)
 
 
 def _host(seen: CellSeen) -> Draws:
     windows = seen.of("whole")
     if isinstance(windows, str):
         return windows
-    found = [
-        each.draw(energy.value / each.count("output_tokens"), share_of(energy), "output_tokens")
-        for each in windows
-        if (energy := each.host_energy) is not None and each.count("output_tokens") > 0
+    draws = [
+        window.draw(energy.value / window.count("output_tokens"), share_of(energy), "output_tokens")
+        for window in windows
+        if (energy := window.host_energy) is not None and window.count("output_tokens") > 0
     ]
-    note = next((each.stage.host_note for each in windows if each.stage.host_note), None)
-    return found or (note or "no counter to read").removeprefix("not told: ")
+    note = next((window.stage.host_note for window in windows if window.stage.host_note), None)
+    return draws or (note or "no counter to read").removeprefix("not told: ")
 
 
 FIGURE: dict[str, Figure] = {
@@ -248,7 +254,7 @@ FIGURE: dict[str, Figure] = {
     "requests_per_s": _per_request(_per_second("whole", "requests")),
     **LATENCIES,
     "tokens_per_s_per_w": _per_joule("whole", ("output_tokens",), _per_j),
-    "power_w": _per_joule("whole", (), lambda seen, joules: joules / seen.window_s),
+    "power_w": _per_joule("whole", (), lambda window, joules: joules / window.window_s),
     "idle_w": _idle_w,
     "idle_share": _idle_share,
     "busy_share": _of_facts("decode", busy_share, "the kernels of a GPU were not looked at"),

@@ -65,12 +65,14 @@ class Translation:
     def put(self, section: str, key: str, value: Any, stood: Steps) -> bool:
         """Put a value where it belongs now; return whether it is there."""
         holder = self.section(section) if section else self.content
-        place: Steps = (section, key) if section else (key,)
+        target: Steps = (section, key) if section else (key,)
         if holder.get(key) is not None and not self.wins:
-            self.problems.append((stood, f"{_dotted(stood)} and {_dotted(place)} say the same; keep {_dotted(place)}"))
+            self.problems.append(
+                (stood, f"{_dotted(stood)} and {_dotted(target)} say the same; keep {_dotted(target)}")
+            )
             return False
         holder[key] = value
-        self.moved[place] = stood
+        self.moved[target] = stood
         return True
 
 
@@ -79,12 +81,12 @@ def translated(content: dict[str, Any], *, wins: bool = False, found: bool = Fal
 
     ``found`` says that it is the older tool's, though none of its keys should be left.
     """
-    told = Translation(copy.deepcopy(content), wins=wins, found=found)
+    translation = Translation(copy.deepcopy(content), wins=wins, found=found)
     for translate in (_backend, _prompts, _shapes, _lengths, _metrics):
-        translate(told)
-    if told.found:
-        _same_names(told)
-    return told
+        translate(translation)
+    if translation.found:
+        _same_names(translation)
+    return translation
 
 
 def _backend(told: Translation) -> None:

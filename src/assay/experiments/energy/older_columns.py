@@ -37,9 +37,9 @@ def with_ends(name: str, estimate: Estimate | None) -> dict[str, Scalar]:
 
 def config_columns(result: EnergyResult) -> dict[str, Scalar]:
     """Return what was asked for, as ``config_…``; the GPUs' numbers are parted by commas."""
-    known: dict[str, Scalar] = {"name": result.name, "backend": result.backend, "model": result.model}
-    asked = {**known, "device_ids": None, **result.config}
-    return {f"config_{key}": _numbers(value) if key == "device_ids" else value for key, value in asked.items()}
+    identity: dict[str, Scalar] = {"name": result.name, "backend": result.backend, "model": result.model}
+    config = {**identity, "device_ids": None, **result.config}
+    return {f"config_{key}": _numbers(value) if key == "device_ids" else value for key, value in config.items()}
 
 
 def _numbers(value: Scalar) -> Scalar:
@@ -51,13 +51,13 @@ def _numbers(value: Scalar) -> Scalar:
 
 def gpu_columns(gpus: Sequence[GpuStats]) -> dict[str, Scalar]:
     """Return the statistics of each GPU, as ``gpu_stats_gpu_0_utilization_percent`` and so on."""
-    found: dict[str, Scalar] = {}
+    columns: dict[str, Scalar] = {}
     for gpu in gpus:
         stem = f"gpu_stats_gpu_{gpu.gpu}"
-        found |= {f"{stem}_{name}": getattr(gpu, name) for name in MEASURED}
-        found |= with_ends(f"{stem}_energy_j_per_request", gpu.energy_j_per_request)
-        found |= {f"{stem}_uuid": gpu.uuid, f"{stem}_note": gpu.note}
-    return found
+        columns |= {f"{stem}_{name}": getattr(gpu, name) for name in MEASURED}
+        columns |= with_ends(f"{stem}_energy_j_per_request", gpu.energy_j_per_request)
+        columns |= {f"{stem}_uuid": gpu.uuid, f"{stem}_note": gpu.note}
+    return columns
 
 
 def total_columns(row: EnergyRow) -> dict[str, Scalar]:
@@ -87,9 +87,9 @@ def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
     both = None if read is None or made is None else read + made
     carbon, joules = row.figures.get("carbon_g_per_1000_requests"), row.energy_j
     requests = counted.get("requests")
-    asked = {**config_columns(result), "config_dataset": result.config.get("prompts")}
+    config = {**config_columns(result), "config_dataset": result.config.get("prompts")}
     return {
-        **{f"config_{name}": asked.get(f"config_{name}") for name in OLDER_CONFIG},
+        **{f"config_{name}": config.get(f"config_{name}") for name in OLDER_CONFIG},
         "summary_total_prompts": requests,
         "summary_total_duration_seconds": row.measured_s,
         "summary_total_tokens": both,
@@ -105,23 +105,23 @@ def older_row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
 
 
 def _known(values: Sequence[float | None]) -> list[float] | None:
-    known = [value for value in values if value is not None]
-    return known if known and len(known) == len(values) else None
+    present = [value for value in values if value is not None]
+    return present if present and len(present) == len(values) else None
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = _known(values)
-    return None if known is None else sum(known)
+    present = _known(values)
+    return None if present is None else sum(present)
 
 
 def _most(values: Sequence[float | None]) -> float | None:
-    known = _known(values)
-    return None if known is None else max(known)
+    present = _known(values)
+    return None if present is None else max(present)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = _known(values)
-    return None if known is None else sum(known) / len(known)
+    present = _known(values)
+    return None if present is None else sum(present) / len(present)
 
 
 def _any_active(busiest: Sequence[float | None]) -> bool | None:

@@ -112,7 +112,7 @@ def options_of(
             "one machine, tp_plan: auto over its GPUs, or a server (backend.type: openai) that is spread out itself."
         )
     variables = os.environ if environment is None else environment
-    devices, metered, said = _places(config, machine, variables)
+    devices, metered, device_notes = _places(config, machine, variables)
     on_gpu = devices[0].startswith("cuda")
     if on_gpu and isolation == "none":
         raise BadInput("Without isolation a process sees every GPU, so that device_ids restrict nothing; leave it out.")
@@ -135,7 +135,7 @@ def options_of(
         retakes=retakes,
         strangers=strangers,
         seed=config.scenario.seed,
-        notes=(*notes, *said, *_short(budget_s, stage_s, config)),
+        notes=(*notes, *device_notes, *_short(budget_s, stage_s, config)),
     )
 
 
@@ -144,8 +144,8 @@ def _short(budget_s: float | None, stage_s: float, config: EnergyConfig) -> tupl
     stages = len(places_of(config))
     if budget_s is None or budget_s >= stages * stage_s:
         return ()
-    said = f"a budget of {budget_s:g} s is shorter than the {stages} stages of {stage_s:g} s of one process"
-    return (f"{said}: it is begun all the same, takes longer, and what it does not come to is left out",)
+    text = f"a budget of {budget_s:g} s is shorter than the {stages} stages of {stage_s:g} s of one process"
+    return (f"{text}: it is begun all the same, takes longer, and what it does not come to is left out",)
 
 
 def _places(
@@ -162,26 +162,26 @@ def _places(
     if backend.tp_plan is not None:
         return devices, (), []
     order = ordered(ids, machine.links) if isinstance(backend.device_map, str) else ids
-    said = [] if order == ids else [f"layers go over GPU {', '.join(map(str, order))}: linked ones follow one another"]
+    notes = [] if order == ids else [f"layers go over GPU {', '.join(map(str, order))}: linked ones follow one another"]
     devices = tuple(f"cuda:{number}" for number in order)
-    return devices[:1], devices[1:], [*said, *link_notes(order, machine.links)]
+    return devices[:1], devices[1:], [*notes, *link_notes(order, machine.links)]
 
 
 def _on_cpu(config: EnergyConfig, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
-    said: list[str] = []
+    notes: list[str] = []
     if config.backend.device == "auto":
-        said.append(f"the model computes on the CPU: {machine.gpu_note or 'no GPU is to be seen'}")
+        notes.append(f"the model computes on the CPU: {machine.gpu_note or 'no GPU is to be seen'}")
     metered = _metered(config, machine)
     if metered:
         names = ", ".join(device.removeprefix("cuda:") for device in metered)
-        said.append(f"the model computes on the CPU, and does not use what is metered: GPU {names}")
+        notes.append(f"the model computes on the CPU, and does not use what is metered: GPU {names}")
     if config.backend.tp_plan is None:
-        return ONE_GROUP, metered, said
+        return ONE_GROUP, metered, notes
     ranks = config.backend.tp_ranks or CPU_RANKS
     if ranks > len(machine.cores):
         raise MachineCannot(f"{ranks} ranks of tensor parallelism need {ranks} cores; here are {len(machine.cores)}.")
-    said.append(f"{ranks} ranks on groups of cores: a trial of tensor parallelism, and none of its speed")
-    return tuple(f"cpu:{rank}" for rank in range(ranks)), metered, said
+    notes.append(f"{ranks} ranks on groups of cores: a trial of tensor parallelism, and none of its speed")
+    return tuple(f"cpu:{rank}" for rank in range(ranks)), metered, notes
 
 
 def _metered(config: EnergyConfig, machine: Machine) -> tuple[str, ...]:

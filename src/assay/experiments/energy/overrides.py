@@ -39,19 +39,19 @@ def parsed(texts: Sequence[str], flags: Sequence[Override] = ()) -> tuple[Overri
     Raises:
         BadInput: One has no ``=`` or no place, its value is not YAML, or a place is given twice.
     """
-    found = (*map(_parsed, texts), *flags)
-    for number, each in enumerate(found):
-        before = next((other for other in found[:number] if other.steps == each.steps), None)
-        if before is not None and each in flags:
-            raise BadInput(f"{before.text} and {each.text} say the same; keep one of them.")
+    overrides = (*map(_parsed, texts), *flags)
+    for number, override in enumerate(overrides):
+        before = next((other for other in overrides[:number] if other.steps == override.steps), None)
+        if before is not None and override in flags:
+            raise BadInput(f"{before.text} and {override.text} say the same; keep one of them.")
         if before is not None:
-            raise BadInput(f"--set {_dotted(each.steps)} is given more than once.")
-    return found
+            raise BadInput(f"--set {_dotted(override.steps)} is given more than once.")
+    return overrides
 
 
 def _parsed(text: str) -> Override:
-    place, equals, value = text.partition("=")
-    parts = place.strip().split(".")
+    target, equals, value = text.partition("=")
+    parts = target.strip().split(".")
     if not equals or not all(parts):
         raise BadInput(f"--set {text!r} is not PLACE=VALUE, as --set backend.device_ids=[0,1].")
     steps = tuple(int(part) if part.isdecimal() else part for part in parts)
@@ -77,7 +77,7 @@ def _with(node: Any, steps: Steps, override: Override) -> Any:
         if not isinstance(step, int) or step >= len(node):
             there = f"0 to {len(node) - 1}" if node else "none"
             raise BadInput(f"{override.text}: there stands a list, and {step} is no place in it; it has {there}.")
-        return [_with(each, rest, override) if number == step else each for number, each in enumerate(node)]
+        return [_with(item, rest, override) if number == step else item for number, item in enumerate(node)]
     if not isinstance(node, dict | None):
         raise BadInput(f"{override.text}: before {step} stands the single value {node!r}, which holds no names.")
     return {**(node or {}), str(step): _with((node or {}).get(str(step)), rest, override)}

@@ -86,17 +86,20 @@ def _grounds(options: EnergyOptions, study: Study, records: Records) -> tuple[El
 
 def _windows(study: Study) -> list[Element]:
     """Return how often and how long each phase of each cell was measured."""
-    seen = study.walk.gathered.seen
-    places = dict.fromkeys(each.place for each in seen)
-    if not places:
+    windows = study.walk.gathered.seen
+    phases = dict.fromkeys(window.place for window in windows)
+    if not phases:
         return []
     rows = []
-    for place in places:
-        mine = [each for each in seen if each.place == place]
-        told = sum(each.stage.energy is not None for each in mine)
-        calls = sum(each.stage.calls for each in mine)
-        seconds = f"{min(each.window_s for each in mine):.1f} – {max(each.window_s for each in mine):.1f}"
-        rows.append((place.name, len({each.process for each in mine}), len(mine), seconds, calls, told))
+    for phase in phases:
+        phase_windows = [window for window in windows if window.place == phase]
+        metered = sum(window.stage.energy is not None for window in phase_windows)
+        calls = sum(window.stage.calls for window in phase_windows)
+        durations_s = [window.window_s for window in phase_windows]
+        seconds = f"{min(durations_s):.1f} – {max(durations_s):.1f}"
+        rows.append(
+            (phase.name, len({window.process for window in phase_windows}), len(phase_windows), seconds, calls, metered)
+        )
     titles = ("phase", "processes", "windows", "seconds of each", "calls", "with energy")
     return [
         Table(

@@ -47,19 +47,19 @@ IDLE = Place(None, "idle")
 
 def cells_of(config: EnergyConfig) -> tuple[Cell, ...]:
     """Return the cells in the order they are measured: what needs most memory comes last in each mode."""
-    asked = config.scenario
-    sizes = [(i, o) for i in sorted(asked.input_tokens) for o in sorted(asked.output_tokens)]
+    scenario = config.scenario
+    sizes = [(i, o) for i in sorted(scenario.input_tokens) for o in sorted(scenario.output_tokens)]
     if config.backend.type == "openai":
         return tuple(
             Cell(mode=SERVER, batch=1, concurrency=many, input_tokens=i, output_tokens=o)
-            for many in sorted(asked.concurrency)
+            for many in sorted(scenario.concurrency)
             for i, o in sizes
         )
     return tuple(
         Cell(mode=mode, batch=batch, input_tokens=i, output_tokens=o)
         for mode in MODES
-        if mode in asked.modes
-        for batch in sorted(asked.batch_sizes)
+        if mode in scenario.modes
+        for batch in sorted(scenario.batch_sizes)
         for i, o in sizes
     )
 
@@ -83,29 +83,29 @@ def subjects_of(options: EnergyOptions, places: Iterable[Place]) -> tuple[Subjec
         Subject(
             workload=WORKLOAD,
             impl=options.config.backend.type,
-            params=generation(options, place.cell or first, place.phase).as_params(),
+            params=generation(options, cell_phase.cell or first, cell_phase.phase).as_params(),
         )
-        for place in places
+        for cell_phase in places
     )
 
 
 def generation(options: EnergyOptions, cell: Cell, phase: Phase) -> Generation:
     """Return what a worker is told; lists and maps are written as JSON."""
-    backend, asked = options.config.backend, options.config.scenario
+    backend, scenario = options.config.backend, options.config.scenario
     return Generation(
         model=backend.model,
         phase=phase,
         mode="graphs" if cell.mode == "graphs" else "eager",
-        compile=asked.compile,
+        compile=scenario.compile,
         batch=cell.batch,
         input_tokens=cell.input_tokens,
         output_tokens=cell.output_tokens,
-        prompts=asked.prompts,
-        text_column_name=asked.text_column_name,
-        num_samples=asked.num_samples or 0,
-        truncation=asked.truncation,
-        generate_kwargs=_json(asked.generate_kwargs),
-        reasoning=_json(asked.reasoning_settings),
+        prompts=scenario.prompts,
+        text_column_name=scenario.text_column_name,
+        num_samples=scenario.num_samples or 0,
+        truncation=scenario.truncation,
+        generate_kwargs=_json(scenario.generate_kwargs),
+        reasoning=_json(scenario.reasoning_settings),
         revision=backend.revision or "",
         trust_remote_code=backend.trust_remote_code,
         torch_dtype=backend.torch_dtype,
@@ -120,7 +120,7 @@ def generation(options: EnergyOptions, cell: Cell, phase: Phase) -> Generation:
         api_key_env=backend.api_key_env or "",
         request_timeout_s=backend.request_timeout_s,
         concurrency=cell.concurrency,
-        warmup=asked.warmup,
+        warmup=scenario.warmup,
     )
 
 

@@ -78,25 +78,25 @@ def process(
     left_s = (last + 1) * _at_most_s(options, round_, places, before)
     if measures_longer(options):
         later = range(round_ + 1, len(TIMES))
-        left_s += options.restarts * sum(_at_most_s(options, each, places, before) for each in later)
+        left_s += options.restarts * sum(_at_most_s(options, later_round, places, before) for later_round in later)
     left_s = min(left_s, max(_rest_s(options, spent_s), START_S + LEAST_S))
-    said = f"process {number} of {options.restarts}, {why}" if options.restarts > 1 else why
-    block = Block(name=name, why=said, trials=(trial,), left_s=left_s)
+    description = f"process {number} of {options.restarts}, {why}" if options.restarts > 1 else why
+    block = Block(name=name, why=description, trials=(trial,), left_s=left_s)
     return Planned(block, places, round_, number)
 
 
 def _at_most_s(options: EnergyOptions, round_: int, places: Sequence[Place], before: Sequence[Record]) -> float:
     """Return what is told of how long a process of a round takes: at most, from those before where there are any."""
-    compiled = [place for place in places if place.phase == "decode"]
+    compiled = [cell_phase for cell_phase in places if cell_phase.phase == "decode"]
     bound_s = process_s(options, places, TIMES[round_] * options.stage_s, compiled=compiled) + BESIDE_S
     return min(bound_s, SLOWER * expected_s(options, round_, places, before)) if before else bound_s
 
 
 def of_everything(options: EnergyOptions) -> str:
     """Say what the first round measures."""
-    places = everything(options)
-    cells = len({place.cell for place in places}) - 1
-    return f"{cells} cell{'' if cells == 1 else 's'} in {len(places)} stages of {options.stage_s:g} s"
+    phases = everything(options)
+    cells = len({cell_phase.cell for cell_phase in phases}) - 1
+    return f"{cells} cell{'' if cells == 1 else 's'} in {len(phases)} stages of {options.stage_s:g} s"
 
 
 def measures_longer(options: EnergyOptions) -> bool:
@@ -155,7 +155,8 @@ def process_s(
     which.
     """
     return START_S + sum(
-        _place_s(options, place, stage_s, compiles=compiled is None or place in compiled) for place in places
+        _place_s(options, cell_phase, stage_s, compiles=compiled is None or cell_phase in compiled)
+        for cell_phase in places
     )
 
 
@@ -176,7 +177,7 @@ def taken_s(records: Sequence[Record]) -> float:
 
 def expected_s(options: EnergyOptions, round_: int, places: Sequence[Place], before: Sequence[Record]) -> float:
     """Return about how long one process of a round takes, in seconds, from how long those before took."""
-    started_s = max((each.setup_s for record in before for each in record.evidence), default=START_S)
+    started_s = max((evidence.setup_s for record in before for evidence in record.evidence), default=START_S)
     stages = [stage for record in before for stage in record.stages]
     measured_s = sum(stage.end_ns - stage.start_ns for stage in stages) / 1e9
     beside_s = max(0.0, taken_s(before) - measured_s - len(before) * started_s) / max(1, len(stages))

@@ -59,30 +59,32 @@ def read_config(
     """
     overrides = parsed(sets, flags)
     content = _content(path)
-    file = translated(content)
-    both = translated(applied(file.content, overrides), wins=True, found=file.found)
-    moved = {**file.moved, **both.moved}
-    places = Places(None if path is None else Lines(path), overrides, moved)
-    notes = _noted(file, both, overrides)
-    full = _filled(_without_nulls(both.content), defaults or {}, notes)
+    translated_file = translated(content)
+    translated_all = translated(applied(translated_file.content, overrides), wins=True, found=translated_file.found)
+    moved = {**translated_file.moved, **translated_all.moved}
+    locations = Places(None if path is None else Lines(path), overrides, moved)
+    notes = _noted(translated_file, translated_all, overrides)
+    full = _filled(_without_nulls(translated_all.content), defaults or {}, notes)
     name = str(path) if path is not None else "What is said"
-    problems = [*file.problems, *both.problems]
+    problems = [*translated_file.problems, *translated_all.problems]
     try:
         config = EnergyConfig.model_validate(full)
     except ValidationError as error:
-        raise complaint([*problems, *problems_of(error)], places, name) from None
-    config = _limited(config, places, notes)
-    placed = _placed(config, places, path)
+        raise complaint([*problems, *problems_of(error)], locations, name) from None
+    config = _limited(config, locations, notes)
+    placed = _placed(config, locations, path)
     problems += [*contradictions(config), *_missing_files(config, placed)]
     if problems:
-        raise complaint(problems, places, name)
+        raise complaint(problems, locations, name)
     return placed, (*notes, *remarks(config))
 
 
 def _noted(file: Translation, both: Translation, overrides: Sequence[Override]) -> list[str]:
     """Return what is to be said of older keys: of each place once, and nothing of what the command line replaces."""
-    said = {place: note for place, note in file.notes.items() if not any(each.replaces(place) for each in overrides)}
-    return list({**said, **both.notes}.values())
+    notes = {
+        steps: note for steps, note in file.notes.items() if not any(override.replaces(steps) for override in overrides)
+    }
+    return list({**notes, **both.notes}.values())
 
 
 def _content(path: Path | None) -> dict[str, Any]:
@@ -98,19 +100,19 @@ def _content(path: Path | None) -> dict[str, Any]:
 
 def _without_nulls(content: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what says nothing: a section that is empty, a key with null."""
-    said = {key: value for key, value in content.items() if value is not None}
+    filled = {key: value for key, value in content.items() if value is not None}
     for section in SECTIONS:
-        if isinstance(said.get(section), dict):
-            said[section] = {key: value for key, value in said[section].items() if value is not None}
-    return said
+        if isinstance(filled.get(section), dict):
+            filled[section] = {key: value for key, value in filled[section].items() if value is not None}
+    return filled
 
 
 def _filled(content: dict[str, Any], defaults: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """Fill in what is not said, and name a model where none is, with a note."""
     for section, values in defaults.items():
-        said = content.get(section, {})
-        if isinstance(said, dict):
-            content[section] = {**values, **said}
+        given_values = content.get(section, {})
+        if isinstance(given_values, dict):
+            content[section] = {**values, **given_values}
     backend = content.get("backend")
     if isinstance(backend, dict) and backend.get("type") == "pytorch" and "model" not in backend:
         on_gpus = backend.get("device") == "cuda" or "device_ids" in backend
@@ -128,9 +130,9 @@ def _limited(config: EnergyConfig, places: Places, notes: list[str]) -> EnergyCo
     others = [key for key in backend.max_memory if isinstance(key, int) and key not in backend.device_ids]
     if not others or places.override(("backend", "max_memory")) is not None:
         return config
-    kept = {key: room for key, room in backend.max_memory.items() if key not in others}
+    limits = {key: room for key, room in backend.max_memory.items() if key not in others}
     notes.append(f"backend.max_memory of GPU {', '.join(map(str, others))} is left out, as device_ids are others")
-    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": kept or None})})
+    return config.model_copy(update={"backend": backend.model_copy(update={"max_memory": limits or None})})
 
 
 def _placed(config: EnergyConfig, places: Places, path: Path | None) -> EnergyConfig:
@@ -143,7 +145,11 @@ def _placed(config: EnergyConfig, places: Places, path: Path | None) -> EnergyCo
     if backend.type == "pytorch" and not is_random(model):
         base = Path() if places.override(("backend", "model")) is not None else folder
         if model.startswith((".", "/", "~")) or (base / model).is_dir():
-            model = f"{os.curdir}/{found}" if not (found := _from_here(model, base)).startswith((".", "/")) else found
+            model = (
+                f"{os.curdir}/{relative}"
+                if not (relative := _from_here(model, base)).startswith((".", "/"))
+                else relative
+            )
     return config.model_copy(
         update={
             "backend": backend.model_copy(update={"model": model}),
@@ -169,8 +175,8 @@ def _missing_files(config: EnergyConfig, placed: EnergyConfig) -> Iterator[tuple
 def _look_at(asked: Scenario, prompts: str) -> None:
     """Make sure that prompts are there, and that all that will be used can be read."""
     if not Path(prompts).exists():
-        said = asked.prompts
-        here = f"there is no file or folder {said}{'' if said == prompts else f' ({prompts})'}"
+        name = asked.prompts
+        here = f"there is no file or folder {name}{'' if name == prompts else f' ({prompts})'}"
         instead = "name a file (.txt, .jsonl, .csv) or a data set's folder, or take random tokens: prompts: random"
         raise BadInput(f"{here}, and nothing is downloaded; {instead}.")
     read(prompts, asked.text_column_name, asked.num_samples or 0)
@@ -178,5 +184,5 @@ def _look_at(asked: Scenario, prompts: str) -> None:
 
 def _from_here(text: str, folder: Path) -> str:
     """Return a path as it is written from the current folder."""
-    place = Path(text).expanduser()
-    return str(place) if place.is_absolute() else os.path.relpath(folder / place)
+    path = Path(text).expanduser()
+    return str(path) if path.is_absolute() else os.path.relpath(folder / path)

@@ -85,33 +85,33 @@ def checked(
         touch: Makes sure that the GPU of a UUID answers NVML.
         said: What PyTorch found, as ``assay.worker.touch`` says it.
     """
-    known = {gpu.index: gpu for gpu in machine.gpus}
+    gpus = {gpu.index: gpu for gpu in machine.gpus}
     lost = {gpu.index: gpu.reason for gpu in machine.lost}
-    found = []
+    results = []
     for index in wanted:
-        if index in known:
-            found.append(_looked_at(known[index], touch, said))
+        if index in gpus:
+            results.append(_looked_at(gpus[index], touch, said))
             continue
-        here = f"there is none; here are {', '.join(map(str, known)) or 'no GPUs'}"
-        found.append(Checked(index=index, usable=False, how=lost.get(index, here)))
-    return tuple(found)
+        here = f"there is none; here are {', '.join(map(str, gpus)) or 'no GPUs'}"
+        results.append(Checked(index=index, usable=False, how=lost.get(index, here)))
+    return tuple(results)
 
 
 def _looked_at(gpu: Gpu, touch: Callable[[str], None], said: Mapping[str, Any]) -> Checked:
     metered = True
     try:
         touch(gpu.uuid)
-        why_not = _not_computing(gpu, said)
+        problem = _not_computing(gpu, said)
     except MachineCannot as error:
-        metered, why_not = False, str(error).rstrip(".")
+        metered, problem = False, str(error).rstrip(".")
     state = gpu.state
     return Checked(
         index=gpu.index,
         uuid=gpu.uuid,
         name=gpu.name,
-        usable=why_not is None,
+        usable=problem is None,
         metered=metered,
-        how=why_not or "a kernel ran on it",
+        how=problem or "a kernel ran on it",
         utilization_percent=None if state is None else state.utilisation_percent,
         memory_used_mb=None if state is None else state.memory_used_mib,
         memory_total_mb=gpu.memory_mib,
@@ -126,10 +126,10 @@ def _not_computing(gpu: Gpu, said: Mapping[str, Any]) -> str | None:
         return "it is cut into MIG instances, and is not to be had whole"
     if (why := _no_cuda(said)) is not None:
         return f"it answers NVML, but {why}"
-    told = said["gpus"].get(gpu.uuid)
-    if told is None:
+    gpu_report = said["gpus"].get(gpu.uuid)
+    if gpu_report is None:
         return f"PyTorch sees {len(said['gpus'])} GPUs, and not this one: look at CUDA_VISIBLE_DEVICES"
-    return None if told["error"] is None else str(told["error"])
+    return None if gpu_report["error"] is None else str(gpu_report["error"])
 
 
 def _no_cuda(said: Mapping[str, Any]) -> str | None:
@@ -151,19 +151,21 @@ def recommended(gpus: Sequence[Gpu], *, metered: Sequence[int] = (), without_tor
         metered: Those whose energy can be read, where a model can compute on none.
         without_torch: No model computes here at all, not on the CPU either.
     """
-    written = "# Written by `assay energy check`"
+    header = "# Written by `assay energy check`"
     if not gpus:
         server = OF_A_SERVER.format(gpus=", ".join(map(str, metered)))
         if metered and without_torch:
-            return f"{written}: no model computes here; GPUs are metered beside a server.\nname: energy\n{server}"
+            return f"{header}: no model computes here; GPUs are metered beside a server.\nname: energy\n{server}"
         aside = "".join(f"#   {line}\n" for line in server.splitlines())
-        beside = f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
-        return f"{written}: no GPU can be computed on.\n{beside}name: energy\n{ON_A_CPU}"
+        server_comment = (
+            f"# This instead measures a server's tokens, with its GPUs metered:\n{aside}" if metered else ""
+        )
+        return f"{header}: no GPU can be computed on.\n{server_comment}name: energy\n{ON_A_CPU}"
     names = list(dict.fromkeys(gpu.name for gpu in gpus))
     backend = inference_yaml(tuple(gpus)).replace(
         "  type: pytorch\n", f"  type: pytorch\n  model: {model_for(gpus)}  # or a hub's id, or a folder\n", 1
     )
-    return f"{written} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{ASKED}"
+    return f"{header} for {len(gpus)} × {' and '.join(names)}.\nname: energy\n{backend}{ASKED}"
 
 
 def model_for(gpus: Sequence[Gpu]) -> str:
@@ -180,13 +182,13 @@ def only_metered(said: Mapping[str, Any]) -> str | None:
 
 def check_page(machine: Machine, found: Sequence[Checked], yaml: str, command: str, note: str | None) -> Page:
     """Return what was found for people."""
-    usable = [each for each in found if each.usable]
+    usable = [gpu for gpu in found if gpu.usable]
     lead = f"{len(usable)} of {len(found)} GPUs can be used." if found else f"No GPU: {_why_none(machine)}."
     if found and note is not None:
         lead = f"{note}."
     elements: list[Element] = [_table(machine, found)] if found else []
-    bad = [each for each in found if not each.usable and (note is None or not each.metered)]
-    elements += [Text(text=f"GPU {each.index}: {each.how}.", tone="bad") for each in bad]
+    bad = [gpu for gpu in found if not gpu.usable and (note is None or not gpu.metered)]
+    elements += [Text(text=f"GPU {gpu.index}: {gpu.how}.", tone="bad") for gpu in bad]
     if not usable and "type: pytorch\n" in yaml:
         elements.append(Text(text="What can be run without one: a small model on the CPU, whose times are measured."))
     sections = [Section(title="GPUs", elements=tuple(elements))]
@@ -205,9 +207,9 @@ def _table(machine: Machine, found: Sequence[Checked]) -> Table:
     titles = ("GPU", "name", "touched", "busy, %", "memory, MiB", "°C", "W")
     return Table(
         title=f"As they are now, driver {machine.driver or 'unknown'}",
-        columns=tuple(Column(title=title, numeric=place > 2) for place, title in enumerate(titles)),
+        columns=tuple(Column(title=title, numeric=index > 2) for index, title in enumerate(titles)),
         rows=tuple(map(_row, found)),
-        tones=tuple("good" if each.usable else "bad" for each in found),
+        tones=tuple("good" if gpu.usable else "bad" for gpu in found),
     )
 
 

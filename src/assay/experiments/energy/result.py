@@ -46,13 +46,13 @@ class Study:
 
 def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Study:
     """Return what the records say; cells are in the order they were measured."""
-    walked = walk(options, records)
-    first = {planned.round: planned for planned, _ in walked.taken if planned.number == 1}
-    expected = Counter(place for planned in first.values() for place in planned.places)
-    cells = [seen_of(options, walked.gathered, cell) for cell in cells_of(options.config)]
-    measured = tuple(seen for seen in cells if seen.is_measured)
+    progress = walk(options, records)
+    first = {planned.round: planned for planned, _ in progress.taken if planned.number == 1}
+    expected = Counter(cell_phase for planned in first.values() for cell_phase in planned.places)
+    cells = [seen_of(options, progress.gathered, cell) for cell in cells_of(options.config)]
+    measured = tuple(cell_observations for cell_observations in cells if cell_observations.is_measured)
     gpus = gpus_of(machine, options)
-    rows = tuple(_row(options, seen, walked.gathered, expected, gpus) for seen in measured)
+    rows = tuple(_row(options, cell_observations, progress.gathered, expected, gpus) for cell_observations in measured)
     config = options.config
     result = EnergyResult(
         name=config.name or "energy",
@@ -63,22 +63,26 @@ def study_of(machine: Machine, options: EnergyOptions, records: Records) -> Stud
         gpu=named(gpus),
         started_at=records[0].window.started_at if len(records) else "",
         rows=rows,
-        left_out={seen.cell.name: _why_nothing(seen) for seen in cells if not seen.is_measured},
+        left_out={
+            cell_observations.cell.name: _why_nothing(cell_observations)
+            for cell_observations in cells
+            if not cell_observations.is_measured
+        },
         notes=options.notes,
     )
-    return Study(walked, measured, result)
+    return Study(progress, measured, result)
 
 
 def _dtype(cells: Sequence[CellSeen]) -> str | None:
     """Return the type of the weights as they were loaded; null where no process told."""
-    windows = (each for seen in cells for several in seen.windows.values() for each in several)
-    return next((each.facts.dtype for each in windows if each.facts is not None and each.facts.dtype), None)
+    windows = (window for cell in cells for several in cell.windows.values() for window in several)
+    return next((window.facts.dtype for window in windows if window.facts is not None and window.facts.dtype), None)
 
 
 def gpus_of(machine: Machine, options: EnergyOptions) -> tuple[Gpu, ...]:
     """Return the GPUs whose watts count, in the order they were named."""
-    known = {f"cuda:{gpu.index}": gpu for gpu in machine.gpus}
-    return tuple(known[device] for device in options.gpus if device in known)
+    by_device = {f"cuda:{gpu.index}": gpu for gpu in machine.gpus}
+    return tuple(by_device[device] for device in options.gpus if device in by_device)
 
 
 def named(gpus: Sequence[Gpu]) -> str | None:
@@ -90,25 +94,25 @@ def named(gpus: Sequence[Gpu]) -> str | None:
 def _row(
     options: EnergyOptions, seen: CellSeen, gathered: Gathered, expected: Counter[Place], gpus: Sequence[Gpu]
 ) -> EnergyRow:
-    told = figures_of(seen)
+    estimates = figures_of(seen)
     if not options.monitored:
-        told = {name: NOT_ASKED if each == NOBODY_WATCHED else each for name, each in told.items()}
-    records = {each.record.trial: each.record for several in seen.windows.values() for each in several}
+        estimates = {name: NOT_ASKED if value == NOBODY_WATCHED else value for name, value in estimates.items()}
+    records = {value.record.trial: value.record for several in seen.windows.values() for value in several}
     placement = next(
         (e.facts.placement for s in seen.windows.values() for e in s if e.facts and e.facts.placement), None
     )
     only_metered = bool(gpus) and not options.on_gpu and not options.is_server
     return EnergyRow(
         cell=seen.cell,
-        figures={name: each if isinstance(each, Estimate) else None for name, each in told.items()},
-        why_not={name: each for name, each in told.items() if isinstance(each, str)},
+        figures={name: value if isinstance(value, Estimate) else None for name, value in estimates.items()},
+        why_not={name: value for name, value in estimates.items() if isinstance(value, str)},
         gpus=gpu_stats(seen, gpus),
         peak_power_w=peak_power_w(seen.whole),
         tokens=_counted(seen.whole),
         energy_j=_total(seen.whole),
-        measured_s=sum(each.window_s for each in seen.whole) if seen.whole else None,
+        measured_s=sum(value.window_s for value in seen.whole) if seen.whole else None,
         placement=placement,
-        notes=(*notes_of(seen, told, gathered), *([ONLY_METERED] if only_metered else [])),
+        notes=(*notes_of(seen, estimates, gathered), *([ONLY_METERED] if only_metered else [])),
         partial=_is_partial(options, seen, expected),
         records=tuple(records),
         origin=next((record.origin for record in records.values() if record.origin != "real"), "real"),
@@ -117,13 +121,13 @@ def _row(
 
 def _counted(windows: Sequence[Seen]) -> dict[str, int]:
     """Return what was counted in windows; what nobody counted is not there."""
-    told = [name for name in COUNTED if any(len(each.samples(name)) for each in windows)]
-    return {name: round(sum(each.count(name) for each in windows)) for name in told}
+    names = [name for name in COUNTED if any(len(window.samples(name)) for window in windows)]
+    return {name: round(sum(window.count(name) for window in windows)) for name in names}
 
 
 def _total(windows: Sequence[Seen]) -> Estimate | None:
     """Return the energy of windows together; null where one of them does not tell its own."""
-    energies = [each.stage.energy for each in windows if each.stage.energy is not None]
+    energies = [window.stage.energy for window in windows if window.stage.energy is not None]
     if not energies or len(energies) < len(windows):
         return None
     value = sum(energy.value for energy in energies)
@@ -143,13 +147,17 @@ def _is_partial(options: EnergyOptions, seen: CellSeen, expected: Counter[Place]
     """Return whether a process, phase or GPU is missing or cut short, or requests not as asked or not whole."""
     if other_length(seen) is not None or none_whole(seen) is not None:
         return True
-    wanted = {place.phase: times for place, times in expected.items() if place.cell == seen.cell}
-    if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in wanted.items()):
+    expected_windows = {
+        cell_phase.phase: times for cell_phase, times in expected.items() if cell_phase.cell == seen.cell
+    }
+    if any(len(seen.windows.get(phase, ())) < times * options.restarts for phase, times in expected_windows.items()):
         return True
-    windows = [each for several in seen.windows.values() for each in several]
-    if any(each.record.lost_gpus for each in windows):
+    windows = [window for several in seen.windows.values() for window in several]
+    if any(window.record.lost_gpus for window in windows):
         return True
-    return any(each.record.status != "ok" or (each.facts is not None and each.facts.left_out) for each in windows)
+    return any(
+        window.record.status != "ok" or (window.facts is not None and window.facts.left_out) for window in windows
+    )
 
 
 def _why_nothing(seen: CellSeen) -> str:
@@ -159,23 +167,23 @@ def _why_nothing(seen: CellSeen) -> str:
 def flattened(options: EnergyOptions) -> dict[str, Scalar]:
     """Return the configuration as plain values by name: lists parted by commas, maps as JSON."""
     config = options.config
-    told: dict[str, Scalar] = {
+    values: dict[str, Scalar] = {
         "backend_type": config.backend.type,
         "device_ids": ",".join(gpu.removeprefix("cuda:") for gpu in options.gpus) or None,
         "metrics_enabled": config.metrics.enabled,
     }
     for part in (config.backend, config.scenario, config.metrics):
-        told |= {name: value for name, value in _plain(part).items() if name not in NOT_FLAT}
-    return {**told, "isolation": options.isolation, "stage_s": options.stage_s, "ranks": options.ranks}
+        values |= {name: value for name, value in _plain(part).items() if name not in NOT_FLAT}
+    return {**values, "isolation": options.isolation, "stage_s": options.stage_s, "ranks": options.ranks}
 
 
 def _plain(part: Value) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     for name, value in part.as_json().items():
         if isinstance(value, list):
-            found[name] = ",".join(map(str, value))
+            values[name] = ",".join(map(str, value))
         elif isinstance(value, dict):
-            found[name] = json.dumps(value, sort_keys=True) if value else None
+            values[name] = json.dumps(value, sort_keys=True) if value else None
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    return values

@@ -62,10 +62,10 @@ def _served(config: EnergyConfig) -> Iterator[Problem]:
     elif not _is_address(backend.endpoint):
         yield ("backend", "endpoint"), f"{backend.endpoint!r} is no address, as http://127.0.0.1:8000/v1"
     elif "@" in urlsplit(backend.endpoint).netloc or urlsplit(backend.endpoint).query:
-        named = "an environment variable, named by api_key_env"
+        alternative = "an environment variable, named by api_key_env"
         yield (
             ("backend", "endpoint"),
-            f"endpoint has a key in it, which would be kept; put the key into {named}",
+            f"endpoint has a key in it, which would be kept; put the key into {alternative}",
         )
     for name in OF_THE_SERVER_ITSELF:
         if getattr(backend, name) != _default(Backend, name):
@@ -87,9 +87,9 @@ def _computed_here(config: EnergyConfig) -> Iterator[Problem]:
     if scenario.concurrency != (1,):
         yield ("scenario", "concurrency"), "requests at once are for a server, type openai; here there are batch_sizes"
     if scenario.reasoning_settings and (scenario.prompts == RANDOM_PROMPTS or is_random(backend.model)):
-        place = "reasoning_params" if scenario.reasoning_params else "reasoning"
+        field = "reasoning_params" if scenario.reasoning_params else "reasoning"
         needs = "a file of prompts, and a model with a chat template"
-        yield ("scenario", place), f"{place} is told where prompts are written for a model: it needs {needs}"
+        yield ("scenario", field), f"{field} is told where prompts are written for a model: it needs {needs}"
     if scenario.generate_kwargs.get("use_cache") is False and max(scenario.output_tokens) > 1:
         yield (
             ("scenario", "generate_kwargs"),
@@ -161,25 +161,26 @@ def remarks(config: EnergyConfig) -> Iterator[str]:
     """Give a sentence for everything that is said and has no effect here."""
     scenario, metrics = config.scenario, config.metrics
     if (metrics.country_iso_code or metrics.region) and metrics.carbon_g_per_kwh is None:
-        place = " ".join(filter(None, (metrics.country_iso_code, metrics.region)))
-        yield f"no carbon is told: that of {place} is not guessed, and metrics.carbon_g_per_kwh gives it in g/kWh"
+        location = " ".join(filter(None, (metrics.country_iso_code, metrics.region)))
+        yield f"no carbon is told: that of {location} is not guessed, and metrics.carbon_g_per_kwh gives it in g/kWh"
     if not metrics.enabled:
-        said = [name for name in ("gpus", "carbon_g_per_kwh") if getattr(metrics, name) != _default(Metrics, name)]
-        without = f": {' and '.join(said)} say{'s' if len(said) == 1 else ''} nothing" if said else ""
+        names_set = [name for name in ("gpus", "carbon_g_per_kwh") if getattr(metrics, name) != _default(Metrics, name)]
+        without = f": {' and '.join(names_set)} say{'s' if len(names_set) == 1 else ''} nothing" if names_set else ""
         yield f"metrics.enabled is false, so that times are measured and no energy{without}"
     if scenario.reasoning is False and scenario.reasoning_params:
         yield "scenario.reasoning is false, so that reasoning_params are left out"
     settings = scenario.generate_kwargs
-    drawn = [name for name in OF_SAMPLING if name in settings]
+    sampling = [name for name in OF_SAMPLING if name in settings]
     samples = settings.get("do_sample", None if not is_random(config.backend.model) else False)
     if (
-        config.backend.type == "pytorch" and drawn and samples is False
+        config.backend.type == "pytorch" and sampling and samples is False
     ):  # a model of a hub may say itself that it samples
-        yield f"without do_sample: true the likeliest token is taken, and generate_kwargs.{drawn[0]} changes nothing"
+        yield f"without do_sample: true the likeliest token is taken, and generate_kwargs.{sampling[0]} changes nothing"
     names = ("text_column_name", "num_samples", "truncation")
-    said = [name for name in names if getattr(scenario, name) != _default(Scenario, name)]
-    if scenario.prompts == RANDOM_PROMPTS and said:
-        yield f"scenario.prompts are random tokens, as many as asked for, to which {' and '.join(said)} cannot apply"
+    names_set = [name for name in names if getattr(scenario, name) != _default(Scenario, name)]
+    if scenario.prompts == RANDOM_PROMPTS and names_set:
+        ignored = " and ".join(names_set)
+        yield f"scenario.prompts are random tokens, as many as asked for, to which {ignored} cannot apply"
 
 
 def _is_address(text: str) -> bool:

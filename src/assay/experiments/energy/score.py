@@ -46,5 +46,5 @@ def _row(result: EnergyResult, row: EnergyRow) -> dict[str, Scalar]:
 
 def dtype_of(result: EnergyResult) -> Scalar:
     """Return the type of the weights where it is known: as loaded, or as asked for."""
-    found = result.config.get("dtype") or result.config.get("torch_dtype")
-    return None if found == "auto" else found
+    dtype = result.config.get("dtype") or result.config.get("torch_dtype")
+    return None if dtype == "auto" else dtype

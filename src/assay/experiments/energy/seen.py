@@ -43,7 +43,7 @@ class CellSeen:
     @property
     def whole(self) -> tuple[Seen, ...]:
         """The windows in which whole requests ran."""
-        return tuple(seen for phase in WHOLE for seen in self.windows.get(phase, ()))
+        return tuple(window for phase in WHOLE for window in self.windows.get(phase, ()))
 
     def of(self, phase: Phase) -> tuple[Seen, ...] | str:
         """Return the windows of a phase, or why there is none."""

@@ -106,26 +106,26 @@ class Gathered:
 
 def gather(taken: Iterable[tuple[tuple[Place, ...], Record]], records: Records) -> Gathered:
     """Return what records say, each given with the places of its subjects."""
-    seen: list[Seen] = []
+    windows: list[Seen] = []
     missed: list[Missed] = []
-    known = list(taken)
-    for places, record in known:
+    pairs = list(taken)
+    for phases, record in pairs:
         facts = {(e.restart, f.subject): f for e in record.evidence if e.rank == 0 for f in e.subjects}
         of_stages = _by_stage(record, records)
         for stage in record.stages:
             key = stage.restart, stage.subject
-            seen.append(Seen(places[stage.subject], record, stage, facts.get(key), of_stages.get(key, {})))
-        for (restart, subject), found in facts.items():
-            if found.left_out is not None:
-                reason = found.left_out if found.reached else (record.reason or NEVER_CAME)
-                missed.append(Missed(places[subject], record, restart, reason, found.reached))
-    return Gathered(tuple(seen), tuple(missed), tuple(record for _, record in known))
+            windows.append(Seen(phases[stage.subject], record, stage, facts.get(key), of_stages.get(key, {})))
+        for (restart, subject), facts_of_subject in facts.items():
+            if facts_of_subject.left_out is not None:
+                reason = facts_of_subject.left_out if facts_of_subject.reached else (record.reason or NEVER_CAME)
+                missed.append(Missed(phases[subject], record, restart, reason, facts_of_subject.reached))
+    return Gathered(tuple(windows), tuple(missed), tuple(record for _, record in pairs))
 
 
 def _by_stage(record: Record, records: Records) -> dict[tuple[int, int], dict[str, Samples]]:
     """Return the samples of each stage by their names; of ranks those of the first, where tokens arrive."""
-    found: dict[tuple[int, int], dict[str, Samples]] = {}
+    by_stage: dict[tuple[int, int], dict[str, Samples]] = {}
     for series in record.series:
         if series.rank == 0:
-            found.setdefault((series.restart, series.subject), {})[series.quantity] = records.samples(series)
-    return found
+            by_stage.setdefault((series.restart, series.subject), {})[series.quantity] = records.samples(series)
+    return by_stage

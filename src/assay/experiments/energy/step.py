@@ -42,16 +42,16 @@ class Walk:
 def walk(options: EnergyOptions, records: Records) -> Walk:
     """Go through the blocks of a run from the first on, each decided as it was then, up to what comes next."""
     by_trial = {record.trial: record for record in records}
-    taken: list[tuple[Planned, Record]] = []
+    measured: list[tuple[Planned, Record]] = []
     while True:
-        gathered = gather([(each.places, record) for each, record in taken], records)
-        planned = _next(options, [each for each, _ in taken], gathered)
+        observations = gather([(process.places, record) for process, record in measured], records)
+        planned = _next(options, [process for process, _ in measured], observations)
         if isinstance(planned, Done):
-            return Walk(tuple(taken), gathered, planned)
+            return Walk(tuple(measured), observations, planned)
         record = by_trial.get(planned.trial.id)
         if record is None:
-            return Walk(tuple(taken), gathered, planned.block)
-        taken.append((planned, record))
+            return Walk(tuple(measured), observations, planned.block)
+        measured.append((planned, record))
 
 
 def _next(options: EnergyOptions, planned: Sequence[Planned], gathered: Gathered) -> Planned | Done:
@@ -88,11 +88,11 @@ def _for_longer(options: EnergyOptions, last: Planned, gathered: Gathered) -> Pl
     names = f"{len(wide)} phase{'' if len(wide) == 1 else 's'}"
     if number >= len(plan.TIMES):
         return Done(why=f"{names} measured {plan.TIMES[-1]} times as long are not known to {precision} yet")
-    places = (IDLE, *wide)
-    if _is_over(options, number, places, before, processes=options.restarts):
+    phases = (IDLE, *wide)
+    if _is_over(options, number, phases, before, processes=options.restarts):
         return Done(why=f"the budget of {options.budget_s:g} s leaves no room to measure {names} for longer")
     why = f"{names} whose joules are not known to {precision}, {plan.TIMES[number]} times as long"
-    return plan.process(options, number, 1, places, why, before=before)
+    return plan.process(options, number, 1, phases, why, before=before)
 
 
 def _is_over(
@@ -106,32 +106,32 @@ def _is_over(
 
 def unsure(options: EnergyOptions, gathered: Gathered) -> tuple[Place, ...]:
     """Return the phases whose joules a longer window would tell better, in the order they are measured."""
-    found = []
+    phases = []
     for cell in cells_of(options.config):
-        seen = seen_of(options, gathered, cell)
-        found += [Place(cell, phase) for phase in phases_of(cell) if _wants_longer(options, seen, phase)]
-    return tuple(found)
+        cell_observations = seen_of(options, gathered, cell)
+        phases += [Place(cell, phase) for phase in phases_of(cell) if _wants_longer(options, cell_observations, phase)]
+    return tuple(phases)
 
 
 def seen_of(options: EnergyOptions, gathered: Gathered, cell: Cell) -> CellSeen:
     """Return all that was seen of a cell."""
-    places = [Place(cell, phase) for phase in phases_of(cell)]
+    phases = [Place(cell, phase) for phase in phases_of(cell)]
     carbon = options.config.metrics.carbon_g_per_kwh
-    return cell_seen(places, gathered, carbon_g_per_kwh=carbon)
+    return cell_seen(phases, gathered, carbon_g_per_kwh=carbon)
 
 
 def _wants_longer(options: EnergyOptions, seen: CellSeen, phase: str) -> bool:
     """Return whether a window of a phase was too short for the sensor, or what is known of it is too wide."""
-    windows = [each for name, several in seen.windows.items() if name == phase for each in several]
+    windows = [window for name, several in seen.windows.items() if name == phase for window in several]
     if not windows:
         return False
     estimate = told(seen, ENERGY.get(phase, ENERGY["whole"]))
     if isinstance(estimate, str):
-        return any(each.stage.energy_refusal in TOO_SHORT for each in windows)
+        return any(window.stage.energy_refusal in TOO_SHORT for window in windows)
     half = estimate.relative_half_width
     return half is None or half > options.config.scenario.precision
 
 
 def blocks_of(taken: Sequence[tuple[Planned, Record]]) -> dict[str, str]:
     """Return what each trial is called: the name of its block."""
-    return {record.trial: each.block.name.replace("-", " ") for each, record in taken}
+    return {record.trial: process.block.name.replace("-", " ") for process, record in taken}

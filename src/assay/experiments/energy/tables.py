@@ -85,10 +85,10 @@ def energy(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return the joules of tokens and of requests; nothing where none is told."""
     host = any(row.figures.get("host_j_per_output_token") for row in rows)
     few = any(
-        found is not None and found.scope == "process"
+        estimate is not None and estimate.scope == "process"
         for row in rows
         for name in TOKENS
-        for found in [row.figures.get(name)]
+        for estimate in [row.figures.get(name)]
     )
     notes = [NOTE, *([HOST_NOTE] if host else []), *([PROCESS_NOTE] if few else [])]
     per_token = _figures("Energy of a token", rows, TOKENS, " ".join(notes))
@@ -107,9 +107,9 @@ def speed(rows: Sequence[EnergyRow]) -> list[Element]:
 
 def _without_interval(rows: Sequence[EnergyRow], figures: Iterable[str]) -> str:
     """Say of a table what a number without an interval is, where only some have one: it looks the surest."""
-    told = [found for row in rows for name in figures if (found := row.figures.get(name)) is not None]
-    bare = sum(found.relative_half_width is None for found in told)
-    return "Without ±: too little for an interval (more repeats)." if 0 < bare < len(told) else ""
+    estimates = [estimate for row in rows for name in figures if (estimate := row.figures.get(name)) is not None]
+    bare = sum(estimate.relative_half_width is None for estimate in estimates)
+    return "Without ±: too little for an interval (more repeats)." if 0 < bare < len(estimates) else ""
 
 
 def held_back(rows: Sequence[EnergyRow]) -> list[Element]:
@@ -145,15 +145,15 @@ def _tone(row: EnergyRow) -> Tone:
 
 def _figures(title: str, rows: Sequence[EnergyRow], figures: dict[str, str], note: str) -> list[Element]:
     """Return a table of some figures, those that no cell has left out; cells that are not whole are marked."""
-    told = {name: words for name, words in figures.items() if any(row.figures.get(name) for row in rows)}
-    if not told:
+    shown = {name: words for name, words in figures.items() if any(row.figures.get(name) for row in rows)}
+    if not shown:
         return []
     partly = "Marked: not all of its processes, phases or tokens." if any(row.partial for row in rows) else ""
     return [
         Table(
             title=f"{title}{in_common(rows)}",
-            columns=(Column(title="cell"), *(Column(title=words, numeric=True) for words in told.values())),
-            rows=tuple((names(rows)[row.cell], *(number(row.figures.get(name)) for name in told)) for row in rows),
+            columns=(Column(title="cell"), *(Column(title=words, numeric=True) for words in shown.values())),
+            rows=tuple((names(rows)[row.cell], *(number(row.figures.get(name)) for name in shown)) for row in rows),
             tones=tuple("unsure" if row.partial else "plain" for row in rows),
             note=f"{note} {partly}".strip() or None,
         )
@@ -174,11 +174,12 @@ def names(rows: Sequence[EnergyRow]) -> dict[Cell, str]:
 
 def modes(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return eager and graphs side by side; nothing where only one of them was measured."""
-    known = {row.cell: row for row in rows}
+    by_cell = {row.cell: row for row in rows}
     pairs = [
         (eager, row)
         for row in rows
-        if row.cell.mode == "graphs" and (eager := known.get(row.cell.model_copy(update={"mode": "eager"}))) is not None
+        if row.cell.mode == "graphs"
+        and (eager := by_cell.get(row.cell.model_copy(update={"mode": "eager"}))) is not None
     ]
     if not pairs:
         return []
@@ -206,10 +207,10 @@ def _side_by_side(eager: EnergyRow, graphs: EnergyRow) -> tuple[Shown, ...]:
 
 def remarks(rows: Sequence[EnergyRow]) -> list[Element]:
     """Return what is to be known of cells, each sentence once with the cells it is of."""
-    found = grouped((note, names(rows)[row.cell]) for row in rows for note in row.notes)
+    notes = grouped((note, names(rows)[row.cell]) for row in rows for note in row.notes)
     return [
         Text(text=f"{noted.said[:1].upper()}{noted.said[1:].rstrip('.')} ({noted.where}).", tone=_gravity(noted.said))
-        for noted in found
+        for noted in notes
     ]
 
 
@@ -220,9 +221,9 @@ def _gravity(said: str) -> Tone:
 def missing(study: Study) -> list[Element]:
     """Return the cells that gave nothing, and the figures that are not told, with the reasons."""
     result = study.result
-    found: list[Element] = []
+    tables: list[Element] = []
     if result.left_out:
-        found.append(
+        tables.append(
             Table(
                 title="Cells that are left out",
                 columns=(Column(title="cell"), Column(title="why")),
@@ -230,16 +231,16 @@ def missing(study: Study) -> list[Element]:
                 tones=tuple("bad" for _ in result.left_out),
             )
         )
-    untold = reasons_of(result.rows)
-    if untold:
-        found.append(
+    missing_reasons = reasons_of(result.rows)
+    if missing_reasons:
+        tables.append(
             Table(
                 title="Figures that are not told",
                 columns=(Column(title="why"), Column(title="figures")),
-                rows=tuple((why.said, "; ".join(_words(name) for name in why.trials)) for why in untold),
+                rows=tuple((why.said, "; ".join(_words(name) for name in why.trials)) for why in missing_reasons),
             )
         )
-    return found
+    return tables
 
 
 def _words(name: str) -> str:

@@ -39,14 +39,14 @@ def stage_length(asked_s: float | None, gpus: Sequence[Gpu], driver: str | None,
     if not gpus:
         return WITHOUT_GPUS_S, "no GPU is metered, and times alone need no longer"
     models = {gpu.index: kept_model(gpu.uuid, driver or "unknown") for gpu in gpus}
-    known = {number: _needed_s(model, precision) for number, model in models.items() if model is not None}
-    told = {number: needed_s for number, needed_s in known.items() if needed_s is not None}
-    unknown = [number for number in models if number not in told]
+    modelled = {number: _needed_s(model, precision) for number, model in models.items() if model is not None}
+    needed = {number: needed_s for number, needed_s in modelled.items() if needed_s is not None}
+    unknown = [number for number in models if number not in needed]
     if unknown:
         names = f"GPU {unknown[0]}" if len(unknown) == 1 else f"GPUs {', '.join(map(str, unknown))}"
-        return max([UNKNOWN_S, *told.values()]), f"how the sensor of {names} sees was not looked at"
-    slowest = max(told, key=lambda number: told[number])
-    return told[slowest], f"as the sensor of GPU {slowest} needs for ±{100 * precision:.3g} %"
+        return max([UNKNOWN_S, *needed.values()]), f"how the sensor of {names} sees was not looked at"
+    slowest = max(needed, key=lambda number: needed[number])
+    return needed[slowest], f"as the sensor of GPU {slowest} needs for ±{100 * precision:.3g} %"
 
 
 def _needed_s(model: SensorModel, precision: float) -> float | None:

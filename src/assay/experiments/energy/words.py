@@ -42,14 +42,14 @@ ONLY_METERED = "the model computes on the CPU: the GPUs are metered, and do not 
 
 def host_bound(busy: float, mode: str) -> str:
     """Say that the host was measured, and not the GPU."""
-    said = f"host-bound: the GPU waited for the host {100 * (1 - busy):.0f} % of the time while decoding"
+    text = f"host-bound: the GPU waited for the host {100 * (1 - busy):.0f} % of the time while decoding"
     graphs = "; mode graphs shows the GPU's" if mode == "eager" else ""
-    return f"{said}, so that this is the loop's speed and not the GPU's{graphs}"
+    return f"{text}, so that this is the loop's speed and not the GPU's{graphs}"
 
 
 def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) -> tuple[str, ...]:
     """Return what the user should know of a cell, the gravest first, each once."""
-    windows = [each for several in seen.windows.values() for each in several]
+    windows = [window for several in seen.windows.values() for window in several]
     return tuple(
         dict.fromkeys(
             [
@@ -63,7 +63,7 @@ def notes_of(seen: CellSeen, figures: Mapping[str, Told], gathered: Gathered) ->
                 *_reads_slowly(seen),
                 *_still_traced(windows),
                 *_apart(figures),
-                *(note for each in windows if each.facts is not None for note in each.facts.notes),
+                *(note for window in windows if window.facts is not None for note in window.facts.notes),
             ]
         )
     )
@@ -76,32 +76,32 @@ def _cut_short(seen: CellSeen, gathered: Gathered) -> list[str]:
         if missed.place.cell == seen.cell:
             key = missed.place.phase, missed.reason
             reasons[key] = reasons.get(key, 0) + 1
-    said = [
+    notes = [
         f"{phase} was cut short or left out in {times} process{'' if times == 1 else 'es'}: {reason.rstrip('.')}"
         for (phase, reason), times in reasons.items()
     ]
-    told = {reason for _, reason in reasons}
+    noted_reasons = {reason for _, reason in reasons}
     lost = dict.fromkeys(r.reason for r in gathered.records if r.status != "ok" and r.reason)
-    return [*said, *(f"the run was cut short: {reason.rstrip('.')}" for reason in lost if reason not in told)]
+    return [*notes, *(f"the run was cut short: {reason.rstrip('.')}" for reason in lost if reason not in noted_reasons)]
 
 
 def _lost_gpus(windows: Sequence[Seen]) -> list[str]:
     """Say which metered GPUs were lost while the cell was measured, or before."""
-    lost = {gpu.gpu: gpu.reason for each in windows for gpu in each.record.lost_gpus}
+    lost = {gpu.gpu: gpu.reason for window in windows for gpu in window.record.lost_gpus}
     return [f"GPU {number} was lost: {reason}" for number, reason in lost.items()]
 
 
 def _errors(seen: CellSeen) -> list[str]:
-    failed = sum(each.count("errors") for each in seen.whole)
+    failed = sum(window.count("errors") for window in seen.whole)
     if not failed:
         return []
-    answered = sum(each.count("requests") for each in seen.whole)
+    answered = sum(window.count("requests") for window in seen.whole)
     return [f"{failed:.0f} request{'' if failed == 1 else 's'} failed, beside {answered:.0f} that were answered"]
 
 
 def _client_bound(seen: CellSeen) -> list[str]:
     """Say that a server's client was too busy reading answers to time them well."""
-    share = max((each.count("client_cpu_s") / each.window_s for each in seen.whole), default=0.0)
+    share = max((window.count("client_cpu_s") / window.window_s for window in seen.whole), default=0.0)
     if share <= CLIENT_BOUND:
         return []
     return [f"client-bound: reading the answers took {100 * share:.0f} % of a core, so that times may be the client's"]
@@ -109,12 +109,12 @@ def _client_bound(seen: CellSeen) -> list[str]:
 
 def _other_lengths(seen: CellSeen) -> list[str]:
     """Say that prompts were not as long as the cell is called."""
-    prompts = sum(_prompts(each) for each in seen.whole)
-    tokens = sum(each.count("input_tokens") for each in seen.whole)
-    asked = seen.cell.input_tokens
-    if not prompts or not tokens or abs(tokens / prompts / asked - 1) <= OTHER_LENGTH:
+    prompts = sum(_prompts(window) for window in seen.whole)
+    tokens = sum(window.count("input_tokens") for window in seen.whole)
+    requested = seen.cell.input_tokens
+    if not prompts or not tokens or abs(tokens / prompts / requested - 1) <= OTHER_LENGTH:
         return []
-    return [f"prompts had {significant(tokens / prompts, 3)} tokens on average, not {asked}"]
+    return [f"prompts had {significant(tokens / prompts, 3)} tokens on average, not {requested}"]
 
 
 def _prompts(seen: Seen) -> float:
@@ -132,7 +132,7 @@ def _host_bound(seen: CellSeen, figures: Mapping[str, Told]) -> list[str]:
 
 def _reads_slowly(seen: CellSeen) -> list[str]:
     """Say that the GPU waited for the host while prompts were read, which graphs do not change."""
-    shares = [share for each in seen.windows.get("prefill", ()) if (share := busy_share(each)) is not None]
+    shares = [share for window in seen.windows.get("prefill", ()) if (share := busy_share(window)) is not None]
     if not shares or median(shares) >= HOST_BOUND:
         return []
     waited = 100 * (1 - median(shares))
@@ -141,7 +141,7 @@ def _reads_slowly(seen: CellSeen) -> list[str]:
 
 def _unsteady(seen: CellSeen) -> list[str]:
     """Say that the host, which a cell waits for, did not keep its speed, which is why intervals are wide."""
-    calls_us = [us for each in seen.windows.get("decode", ()) for us in each.samples("call_us").tolist()]
+    calls_us = [us for window in seen.windows.get("decode", ()) for us in window.samples("call_us").tolist()]
     if len(calls_us) < FEW_CALLS or max(calls_us) < UNSTEADY * min(calls_us):
         return []
     step_ms = [us / 1e3 / max(1, seen.cell.output_tokens - 1) for us in (min(calls_us), max(calls_us))]
@@ -151,7 +151,7 @@ def _unsteady(seen: CellSeen) -> list[str]:
 
 def _still_traced(windows: Sequence[Seen]) -> list[str]:
     """Say that calls were slower after the profiler had looked at one than before."""
-    facts = [(each.fact("untraced_after_us"), each.fact("untraced_us")) for each in windows]
+    facts = [(window.fact("untraced_after_us"), window.fact("untraced_us")) for window in windows]
     ratios = [after_us / before_us for after_us, before_us in facts if after_us is not None and before_us]
     if not ratios or median(ratios) <= STILL_TRACED:
         return []
@@ -170,8 +170,8 @@ def _apart(figures: Mapping[str, Told]) -> list[str]:
 
 def sentence(text: str) -> str:
     """Return words with one mark at their end: a full stop, unless they ask or call."""
-    said = text.rstrip(".")
-    return said if said.endswith(("?", "!")) else f"{said}."
+    stem = text.rstrip(".")
+    return stem if stem.endswith(("?", "!")) else f"{stem}."
 
 
 def half_width(estimate: Estimate) -> str:
@@ -202,11 +202,11 @@ def share(estimate: Estimate, *, rest: bool = False) -> str:
         None if end is None else 100 * (max(0.0, 1 - end) if rest else end)
         for end in (estimate.value, estimate.low, estimate.high)
     )
-    told = f"{value:.3g} %"
+    text = f"{value:.3g} %"
     if low is None or high is None:
-        return told
+        return text
     ends = [f"{end:.3g}" for end in sorted((low, high))]
-    return told if ends[0] == ends[1] else f"{told} ({ends[0]}–{ends[1]})"
+    return text if ends[0] == ends[1] else f"{text} ({ends[0]}–{ends[1]})"
 
 
 def reasons_of(rows: Sequence[EnergyRow]) -> list[Noted]:

@@ -93,8 +93,8 @@ class Answer:
 
 def questions(options: GateOptions, records: Sequence[Record]) -> tuple[Question, ...]:
     """Return what is judged: the times that were taken and asked for, then the metrics."""
-    taken = {series.quantity for record in records if record.status == "ok" for series in record.series}
-    kernels = [next((name for name in KERNELS if name in taken), CALL)]
+    measured = {series.quantity for record in records if record.status == "ok" for series in record.series}
+    kernels = [next((name for name in KERNELS if name in measured), CALL)]
     times = {"both": [*kernels, CALL], "kernels": kernels, "call": [CALL]}[options.decide_on]
     return (
         *(Question(name) for name in dict.fromkeys(times) if options.gate_time),
@@ -105,14 +105,14 @@ def questions(options: GateOptions, records: Sequence[Record]) -> tuple[Question
 
 def answers(options: GateOptions, records: Records) -> list[Answer]:
     """Return what is known about everything that is judged."""
-    asked = questions(options, records)
-    return [_answer(options, records, question, len(asked)) for question in asked]
+    to_judge = questions(options, records)
+    return [_answer(options, records, question, len(to_judge)) for question in to_judge]
 
 
 def verdict_of(found: Sequence[Answer]) -> Verdict:
     """Return whether all is within the limit: one that is not decides, and so does one that is not known."""
-    said = {answer.verdict for answer in found}
-    return "no" if "no" in said else "unsure" if "unsure" in said or not said else "yes"
+    verdicts = {answer.verdict for answer in found}
+    return "no" if "no" in verdicts else "unsure" if "unsure" in verdicts or not verdicts else "yes"
 
 
 def _answer(options: GateOptions, records: Records, question: Question, asked: int) -> Answer:
@@ -136,10 +136,10 @@ def logs(question: Question, pairs: Sequence[Pair]) -> list[float]:
 
 def pair_of(records: Records, record: Record, quantity: str) -> Pair | None:
     """Return what a restart gave for a quantity; null where one of the two gave nothing."""
-    found = {s.role: records.samples(s) for s in record.series if s.quantity == quantity and s.n}
-    if not {BASE, HEAD} <= set(found):
+    samples_by_role = {s.role: records.samples(s) for s in record.series if s.quantity == quantity and s.n}
+    if not {BASE, HEAD} <= set(samples_by_role):
         return None
-    base, head = found[BASE], found[HEAD]
+    base, head = samples_by_role[BASE], samples_by_role[HEAD]
     return Pair(record.trial, record.block, float(np.median(base)), float(np.median(head)), turn_by_turn(base, head))
 
 

@@ -20,11 +20,13 @@ METHOD = "geometric mean over restarts of the ratio of medians, Student's t; all
 
 def analyse(options: GateOptions, records: Records) -> Findings:
     """Return whether head is within the limit, by everything that is judged and by each of it."""
-    found = answers(options, records)
-    said = headline(options, found, records)
+    results = answers(options, records)
+    sentence = headline(options, results, records)
     origin = next((record.origin for record in records if record.origin != "real"), "real")
-    every = (_of_the_gate(options, found, said, records), *(_of_one(options, answer) for answer in found))
-    return Findings(headline=said, findings=tuple(each.model_copy(update={"origin": origin}) for each in every))
+    every = (_of_the_gate(options, results, sentence, records), *(_of_one(options, answer) for answer in results))
+    return Findings(
+        headline=sentence, findings=tuple(finding.model_copy(update={"origin": origin}) for finding in every)
+    )
 
 
 def _of_the_gate(options: GateOptions, found: Sequence[Answer], said: str, records: Records) -> Finding:
@@ -48,10 +50,10 @@ def _of_the_gate(options: GateOptions, found: Sequence[Answer], said: str, recor
 
 
 def _of_one(options: GateOptions, answer: Answer) -> Finding:
-    found = answer.change
+    interval = answer.change
     estimate = None
-    if found is not None:
-        value, low, high = found
+    if interval is not None:
+        value, low, high = interval
         n = len(answer.pairs)
         estimate = Estimate(value=value, low=low, high=high, unit="×", scope="run", method=METHOD, n=n)
     return Finding(

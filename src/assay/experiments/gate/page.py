@@ -27,11 +27,11 @@ TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
 
 def page(machine: Machine, options: GateOptions, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
-    found = answers(options, records)
+    results = answers(options, records)
     labels = {record.trial: record.block.replace("-", " ") for record in records}
     sections = [
-        Section(title="Results", elements=(answers_table(options, found), *_notes(options), *_strips(found))),
-        Section(title="Every restart", elements=tuple(_restarts_table(options, answer) for answer in found)),
+        Section(title="Results", elements=(answers_table(options, results), *_notes(options), *_strips(results))),
+        Section(title="Every restart", elements=tuple(_restarts_table(options, answer) for answer in results)),
         Section(title="The revisions", elements=(_revisions_table(options),)),
         Section(
             title="What it rests on",
@@ -42,7 +42,7 @@ def page(machine: Machine, options: GateOptions, findings: Findings, records: Re
     return Page(
         title=f"assay gate: {options.subject.label}",
         lead=findings.headline,
-        lead_tone=TONES[verdict_of(found)],
+        lead_tone=TONES[verdict_of(results)],
         sections=tuple(section for section in sections if section.elements),
         facts=_facts(machine, options),
         origin=next((r.origin for r in records if r.origin != "real"), "real"),
@@ -54,7 +54,7 @@ def answers_table(options: GateOptions, found: Sequence[Answer]) -> Table:
     titles = ("quantity", "base", "head", "change", "interval", "limit", "answer")
     return Table(
         title="Head against base",
-        columns=tuple(Column(title=title, numeric=1 <= place <= 5) for place, title in enumerate(titles)),
+        columns=tuple(Column(title=title, numeric=1 <= index <= 5) for index, title in enumerate(titles)),
         rows=tuple(_row(options, answer) for answer in found),
         tones=tuple(TONES[answer.verdict] for answer in found),
         note="Typical medians of the restarts. The interval is over restarts and holds at every look together with the "
@@ -63,15 +63,15 @@ def answers_table(options: GateOptions, found: Sequence[Answer]) -> Table:
 
 
 def _row(options: GateOptions, answer: Answer) -> tuple[Cell, ...]:
-    question, found = answer.question, answer.change
+    question, ratio = answer.question, answer.change
     verdict = SAID[answer.verdict]
-    if found is None:
+    if ratio is None:
         return (question.name, None, None, None, None, limit(options, question), answer.reason or verdict)
-    value, low, high = found
+    value, low, high = ratio
     base = sorted(pair.base for pair in answer.pairs)[len(answer.pairs) // 2]
     interval = None if low is None or high is None else f"{percent(low)} to {percent(high)}"
-    told = (question.told(base), question.told(base * value), percent(value), interval)
-    return (question.name, *told, limit(options, question), verdict)
+    cells = (question.told(base), question.told(base * value), percent(value), interval)
+    return (question.name, *cells, limit(options, question), verdict)
 
 
 def _notes(options: GateOptions) -> list[Element]:
@@ -103,13 +103,13 @@ def _strips(found: Sequence[Answer]) -> list[Element]:
 
 def _restarts_table(options: GateOptions, answer: Answer) -> Table:
     titles = ("restart", "first turn", "base", "head", "change")
-    told = answer.question.told
+    format_value = answer.question.told
     rows = tuple(
         (
             number,
             "head" if head_first(options, number - 1) else "base",
-            told(pair.base),
-            told(pair.head),
+            format_value(pair.base),
+            format_value(pair.head),
             None if pair.ratio is None else percent(pair.ratio),
         )
         for pair in answer.pairs

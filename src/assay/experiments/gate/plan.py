@@ -53,8 +53,8 @@ def next_s(options: GateOptions, records: Sequence[Record]) -> float:
 
 def start_s(options: GateOptions, records: Sequence[Record]) -> float:
     """Return how long it takes until both workers are ready, in seconds: as in the last restart, or as is usual."""
-    seen = [evidence.setup_s for record in records[-1:] for evidence in record.evidence]
-    return max(seen, default=START_S.get(options.subject.impl, OTHER_START_S))
+    setups_s = [evidence.setup_s for record in records[-1:] for evidence in record.evidence]
+    return max(setups_s, default=START_S.get(options.subject.impl, OTHER_START_S))
 
 
 def head_first(options: GateOptions, number: int) -> bool:

@@ -39,10 +39,10 @@ def limit(options: GateOptions, question: Question) -> str:
 
 def change(answer: Answer) -> str:
     """Write a change with its interval, or why there is none."""
-    found = answer.change
-    if found is None:
+    ratio = answer.change
+    if ratio is None:
         return answer.reason or "not measured"
-    value, low, high = found
+    value, low, high = ratio
     if low is None or high is None:
         return f"{percent(value)}, a single restart"
     return f"{percent(value)} ({percent(low)} to {percent(high)})"
@@ -52,12 +52,12 @@ def headline(options: GateOptions, found: Sequence[Answer], records: Records) ->
     """Return the answer in one sentence, and what would help where there is none."""
     verdict = verdict_of(found)
     telling = [answer for answer in found if answer.verdict == verdict] or list(found)
-    told = "; ".join(f"{a.question.name} {change(a)}, the limit is {limit(options, a.question)}" for a in telling)
+    details = "; ".join(f"{a.question.name} {change(a)}, the limit is {limit(options, a.question)}" for a in telling)
     same = ", the same commit twice" if options.same_commit else ""
     n = len([record for record in records if record.status == "ok"])
     count = f"{n} restart{'' if n == 1 else 's'}"
-    said = f"{SAID[verdict].capitalize()}: head against base{same}, {told} ({count})."
-    return said if verdict != "unsure" else f"{said} {advice(options, telling, records)}".strip()
+    sentence = f"{SAID[verdict].capitalize()}: head against base{same}, {details} ({count})."
+    return sentence if verdict != "unsure" else f"{sentence} {advice(options, telling, records)}".strip()
 
 
 def advice(options: GateOptions, unsure: Sequence[Answer], records: Records) -> str:

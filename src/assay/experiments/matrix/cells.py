@@ -62,10 +62,12 @@ def matrix_of(options: MatrixOptions, records: Records) -> Matrix:
     """Return the whole matrix from the records."""
     pairs = met(options, records)
     rows = rows_of(pairs)
-    found = readings(options, records, pairs, rows)
-    quiet = tuple(_quiet(found, row, what) for row in rows for what in MEASURES)
+    values_by_reading = readings(options, records, pairs, rows)
+    quiet = tuple(_quiet(values_by_reading, row, what) for row in rows for what in MEASURES)
     cells = tuple(
-        _cell(found, one, aggressor.name, options.minimum_effect) for one in quiet for aggressor in options.aggressors
+        _cell(values_by_reading, one, aggressor.name, options.minimum_effect)
+        for one in quiet
+        for aggressor in options.aggressors
     )
     return Matrix(rows, cells, quiet, tuple(pairs))
 

@@ -78,7 +78,7 @@ def together(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, 
     """Return the geometric mean of two readings of the same thing in each block; of one where the other is missing."""
     blocks = dict.fromkeys((*one, *other))
     readings = {block: [m[block] for m in (one, other) if block in m] for block in blocks}
-    return {block: math.exp(float(np.mean(np.log(found)))) for block, found in readings.items()}
+    return {block: math.exp(float(np.mean(np.log(values)))) for block, values in readings.items()}
 
 
 def margin(twice: Sequence[float], minimum_effect: float) -> float:

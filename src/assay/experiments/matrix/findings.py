@@ -125,16 +125,16 @@ def headline(options: MatrixOptions, matrix: Matrix) -> str:
 
 def _told(options: MatrixOptions, cells: list[Cell], outcome: Outcome, words: str) -> str:
     """Name the aggressors of one outcome, and the worst cell with how much it is."""
-    found = sorted((c for c in cells if c.outcome == outcome), key=_size, reverse=True)
-    if not found:
+    matching = sorted((c for c in cells if c.outcome == outcome), key=_size, reverse=True)
+    if not matching:
         return ""
-    names, worst = list(dict.fromkeys(c.aggressor for c in found)), found[0]
-    beside = (
+    names, worst = list(dict.fromkeys(c.aggressor for c in matching)), matching[0]
+    cell_text = (
         f"beside {label(options, worst.row)}"
         if len(names) == 1
         else f"{worst.aggressor} beside " + label(options, worst.row)
     )
-    return f"{words} {listed(names)} ({'worst ' if len(found) > 1 else ''}{beside}: {_both(worst)})"
+    return f"{words} {listed(names)} ({'worst ' if len(matching) > 1 else ''}{cell_text}: {_both(worst)})"
 
 
 def _size(cell: Cell) -> float:
@@ -176,8 +176,8 @@ def _unknown(options: MatrixOptions, cells: list[Cell]) -> str:
     for aggressor, victims in by_aggressor.items():
         by_victims.setdefault(tuple(victims), []).append(aggressor)
     everyone = {label(options, cell.row) for cell in cells}
-    told = [f"{listed(names)} beside {_victims(victims, everyone)}" for victims, names in by_victims.items()]
-    return f"nothing can be said yet of {', nor of '.join(told)}" if told else ""
+    texts = [f"{listed(names)} beside {_victims(victims, everyone)}" for victims, names in by_victims.items()]
+    return f"nothing can be said yet of {', nor of '.join(texts)}" if texts else ""
 
 
 def _victims(victims: tuple[str, ...], everyone: set[str]) -> str:

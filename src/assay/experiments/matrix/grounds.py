@@ -48,12 +48,12 @@ def grounds(options: MatrixOptions, matrix: Matrix, records: Records) -> tuple[E
 
 def pressed(options: MatrixOptions, matrix: Matrix) -> list[Element]:
     """Return how hard each aggressor pressed, naive and isolated."""
-    found = intensities(list(matrix.pairs))
+    loads = intensities(list(matrix.pairs))
     rows: list[tuple[Shown, ...]] = [
-        (a.name, a.subject.label, level, _digits(each.cores), _digits(each.gb_s), _digits(each.gflops))
+        (a.name, a.subject.label, level, _digits(load.cores), _digits(load.gb_s), _digits(load.gflops))
         for a in options.aggressors
         for level in ("naive", "isolated")
-        if (each := found.get((a.name, level))) is not None
+        if (load := loads.get((a.name, level))) is not None
     ]
     if not rows:
         return []
@@ -95,16 +95,16 @@ def alone(options: MatrixOptions, matrix: Matrix) -> list[Element]:
 
 def strips(options: MatrixOptions, matrix: Matrix, records: Records, row: Row, number: int) -> Strips:
     """Return every sample of one row, a strip for each company it was in, over all blocks."""
-    company: dict[str, list[Samples]] = defaultdict(list)
+    samples_by_label: dict[str, list[Samples]] = defaultdict(list)
     for meeting, record in sorted(matrix.pairs, key=lambda pair: _order(options, pair[0])):
         if (meeting.victim, meeting.device) == row[:2] and record.status == "ok":
-            company[said(options, meeting, victim=False)] += samples_of(options, records, record, row)
+            samples_by_label[said(options, meeting, victim=False)] += samples_of(options, records, record, row)
     return Strips(
         title=f"Every sample of {label(options, row)}",
         name=f"samples_{number}",
         axis=AXES[row.quantity],
         unit="µs",
-        strips=tuple(_strip(name, several) for name, several in company.items() if several),
+        strips=tuple(_strip(name, several) for name, several in samples_by_label.items() if several),
         note="All blocks together; the value is the median of the blocks' medians.",
     )
 
@@ -122,8 +122,8 @@ def _strip(name: str, several: list[Samples]) -> Strip:
 def said(options: MatrixOptions, meeting: Meeting, *, victim: bool = True) -> str:
     """Write a meeting in words."""
     phases = {"alone": "alone", "again": "alone again", "bare": "alone, unpinned"}
-    company = phases.get(meeting.phase, f"beside {meeting.aggressor}, {meeting.phase}")
-    return f"{options.victims[meeting.victim].label}, {company}" if victim else company
+    text = phases.get(meeting.phase, f"beside {meeting.aggressor}, {meeting.phase}")
+    return f"{options.victims[meeting.victim].label}, {text}" if victim else text
 
 
 def placed(options: MatrixOptions, matrix: Matrix) -> Table:

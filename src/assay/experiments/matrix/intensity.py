@@ -39,16 +39,16 @@ def intensity(evidence: Evidence) -> Intensity:
 def mean(several: list[Intensity]) -> Intensity:
     """Return the mean of several, each number over those that have it."""
     columns = zip(*several, strict=True) if several else ((), (), ())
-    known = [[value for value in column if value is not None] for column in columns]
-    return Intensity(*(float(np.mean(values)) if values else None for values in known))
+    present = [[value for value in column if value is not None] for column in columns]
+    return Intensity(*(float(np.mean(values)) if values else None for values in present))
 
 
 def intensities(pairs: list[tuple[Meeting, Record]]) -> dict[tuple[str, str], Intensity]:
     """Return how hard each aggressor pressed in each phase, over all trials it was in."""
-    seen: dict[tuple[str, str], list[Intensity]] = defaultdict(list)
+    loads: dict[tuple[str, str], list[Intensity]] = defaultdict(list)
     for meeting, record in pairs:
         if record.status == "ok" and meeting.aggressor is not None:
-            seen[meeting.aggressor, meeting.phase] += [
+            loads[meeting.aggressor, meeting.phase] += [
                 intensity(evidence) for evidence in record.evidence if evidence.role == AGGRESSOR
             ]
-    return {key: mean(several) for key, several in seen.items()}
+    return {key: mean(several) for key, several in loads.items()}

@@ -45,19 +45,21 @@ Readings = dict[Reading, dict[str, float]]
 
 def met(options: MatrixOptions, records: Records) -> list[tuple[Meeting, Record]]:
     """Return every record with each meeting it is of, in the order they were taken."""
-    known = by_trial(options, options.repeat)
-    return [(meeting, record) for record in records for meeting in known.get(record.trial, ())]
+    planned = by_trial(options, options.repeat)
+    return [(meeting, record) for record in records for meeting in planned.get(record.trial, ())]
 
 
 def rows_of(pairs: list[tuple[Meeting, Record]]) -> tuple[Row, ...]:
     """Return the rows of the matrix: each victim on each device, in each time that was taken of it."""
-    taken: dict[tuple[int, str], set[str]] = defaultdict(set)
+    quantities_by_device: dict[tuple[int, str], set[str]] = defaultdict(set)
     for meeting, record in pairs:
         if record.status == "ok":
-            taken[meeting.victim, meeting.device] |= {s.quantity for s in record.series if s.role == VICTIM}
+            quantities_by_device[meeting.victim, meeting.device] |= {
+                s.quantity for s in record.series if s.role == VICTIM
+            }
     return tuple(
         Row(victim, device, quantity)
-        for (victim, device), quantities in sorted(taken.items())
+        for (victim, device), quantities in sorted(quantities_by_device.items())
         for quantity in ASKED
         if quantity in quantities
     )
@@ -65,8 +67,8 @@ def rows_of(pairs: list[tuple[Meeting, Record]]) -> tuple[Row, ...]:
 
 def samples_of(options: MatrixOptions, records: Records, record: Record, row: Row) -> list[Samples]:
     """Return a victim's samples of one time, an array for each process."""
-    place = row.victim if options.in_turns else 0
-    series = [s for s in record.series if (s.role, s.quantity, s.subject) == (VICTIM, row.quantity, place)]
+    subject_index = row.victim if options.in_turns else 0
+    series = [s for s in record.series if (s.role, s.quantity, s.subject) == (VICTIM, row.quantity, subject_index)]
     return [records.samples(s) for s in series]
 
 
@@ -74,7 +76,7 @@ def readings(
     options: MatrixOptions, records: Records, pairs: list[tuple[Meeting, Record]], rows: tuple[Row, ...]
 ) -> Readings:
     """Return each measure of each row, phase and aggressor, by block; what cannot be told is left out."""
-    found: Readings = defaultdict(dict)
+    values_by_reading: Readings = defaultdict(dict)
     for meeting, record in pairs:
         if record.status != "ok":
             continue
@@ -85,8 +87,8 @@ def readings(
                 for what in MEASURES:
                     value = measure(samples, what)
                     if value is not None:
-                        found[Reading(row, meeting.phase, meeting.aggressor, what)][record.block] = value
-    return dict(found)
+                        values_by_reading[Reading(row, meeting.phase, meeting.aggressor, what)][record.block] = value
+    return dict(values_by_reading)
 
 
 def of(found: Mapping[Reading, dict[str, float]], reading: Reading) -> dict[str, float]:

@@ -63,8 +63,10 @@ def _results(options: MatrixOptions, matrix: Matrix, findings: Findings) -> tupl
         for f in findings.findings
         if "status" in f.facts
     ]
-    said = overrun(options.budget_s, [record for _, record in matrix.pairs]) if options.budget_s is not None else None
-    late = [Text(text=f"{_capital(said)}.", tone="unsure")] if said is not None else []
+    overrun_note = (
+        overrun(options.budget_s, [record for _, record in matrix.pairs]) if options.budget_s is not None else None
+    )
+    late = [Text(text=f"{_capital(overrun_note)}.", tone="unsure")] if overrun_note is not None else []
     if not matrix.cells:
         return (*missing, *late)
     return (heat_map(options, matrix, "median"), table(options, matrix, "median"), *missing, *late)
@@ -111,14 +113,16 @@ def _capital(words: str) -> str:
 
 
 def _ratio(cell: Cell, level: str) -> float | None:
-    found = cell.naive if level == "naive" else cell.isolated
-    return found.value if found is not None else None
+    estimate = cell.naive if level == "naive" else cell.isolated
+    return estimate.value if estimate is not None else None
 
 
 def _unsure(cell: Cell, level: str) -> bool:
     """Return whether a ratio may as well be 1."""
-    found = cell.naive if level == "naive" else cell.isolated
-    return found is not None and (found.low is None or found.high is None or found.low <= 1.0 <= found.high)
+    estimate = cell.naive if level == "naive" else cell.isolated
+    return estimate is not None and (
+        estimate.low is None or estimate.high is None or estimate.low <= 1.0 <= estimate.high
+    )
 
 
 def table(options: MatrixOptions, matrix: Matrix, what: Measure) -> Table:

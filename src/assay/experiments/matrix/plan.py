@@ -121,18 +121,18 @@ def block_name(number: int) -> str:
 def block_of(options: MatrixOptions, number: int, records: Iterable[Record] = ()) -> Block:
     """Return one block, its trials in random order, without what never worked in the blocks before."""
     trials = (trial_of(options, meeting, number) for meeting in hopeful(options, number, records))
-    wanted = list({trial.id: trial for trial in trials}.values())
-    random.Random(f"{options.seed}/{number}").shuffle(wanted)  # noqa: S311 - an order is no secret
+    unique_trials = list({trial.id: trial for trial in trials}.values())
+    random.Random(f"{options.seed}/{number}").shuffle(unique_trials)  # noqa: S311 - an order is no secret
     why = f"every victim beside every aggressor, {number} of {options.repeat}"
-    return Block(name=block_name(number), why=why, trials=tuple(wanted))
+    return Block(name=block_name(number), why=why, trials=tuple(unique_trials))
 
 
 def hopeful(options: MatrixOptions, number: int, records: Iterable[Record]) -> list[Meeting]:
     """Return the meetings that are worth another try; a victim that cannot even be timed alone meets nobody."""
     states: dict[Meeting, list[str]] = defaultdict(list)
-    known = by_trial(options, number - 1)
+    planned = by_trial(options, number - 1)
     for record in records:
-        for meeting in known.get(record.trial, ()):
+        for meeting in planned.get(record.trial, ()):
             states[meeting].append(record.status)
     worth = [m for m in meetings(options) if len(states[m]) < TRIES or "ok" in states[m]]
     timed = {(m.victim, m.device) for m in worth if m.phase == "alone"}
@@ -141,27 +141,27 @@ def hopeful(options: MatrixOptions, number: int, records: Iterable[Record]) -> l
 
 def by_trial(options: MatrixOptions, blocks: int) -> dict[str, list[Meeting]]:
     """Return the meetings of each trial of the first blocks; of victims in turns, several."""
-    known: dict[str, list[Meeting]] = defaultdict(list)
+    by_id: dict[str, list[Meeting]] = defaultdict(list)
     for number in range(1, blocks + 1):
         for meeting in meetings(options):
-            known[trial_of(options, meeting, number).id].append(meeting)
-    return dict(known)
+            by_id[trial_of(options, meeting, number).id].append(meeting)
+    return dict(by_id)
 
 
 def next_step(options: MatrixOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next block, or that all are measured, or that the budget leaves no room for another."""
-    taken = list(records)
-    done = len({record.block for record in taken})
+    all_records = list(records)
+    done = len({record.block for record in all_records})
     if done >= options.repeat:
         return Done(why=f"all {options.repeat} blocks are measured")
-    block = block_of(options, done + 1, taken) if hopeful(options, done + 1, taken) else None
+    block = block_of(options, done + 1, all_records) if hopeful(options, done + 1, all_records) else None
     if block is None:
         return Done(why="no victim could be timed")
     block_s = sum(trial_s(trial) for trial in block.trials)
     left_s = block_s * (options.repeat - done)
     if options.budget_s is not None:
-        rest_s = options.budget_s - spent_s(taken)
-        if done and longest_so_far_s(taken) > rest_s:
+        rest_s = options.budget_s - spent_s(all_records)
+        if done and longest_so_far_s(all_records) > rest_s:
             return Done(why=f"{done} of {options.repeat} blocks fill the budget of {options.budget_s:g} s")
         left_s = min(left_s, rest_s if done else max(rest_s, block_s))
     return block.model_copy(update={"left_s": left_s})

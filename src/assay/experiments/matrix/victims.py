@@ -19,4 +19,4 @@ VICTIMS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
 
 def victims_of(kind: str) -> tuple[Subject, ...]:
     """Return who is timed on a kind of device when nobody is named."""
-    return tuple(registry.subject(spec, device_kind=kind, given=given) for spec, given in VICTIMS[kind])
+    return tuple(registry.subject(spec, device_kind=kind, given=params) for spec, params in VICTIMS[kind])

@@ -73,10 +73,10 @@ class Noise(Base):
     @classmethod
     def _one_or_several(cls, said: object) -> object:
         words = said if isinstance(said, list | tuple) else [said]
-        known = ("near", "far", "any", "same")
-        strange = [word for word in words if word not in known]
+        allowed = ("near", "far", "any", "same")
+        strange = [word for word in words if word not in allowed]
         if strange or not words:
-            near = nearest(str(strange[0]), known) if strange else ""
+            near = nearest(str(strange[0]), allowed) if strange else ""
             raise ValueError(f"near, far, any or same, and not {strange[0] if strange else words!r}.{near}".rstrip("."))
         return tuple(words)
 
@@ -173,16 +173,16 @@ def read_cases(path: Path) -> tuple[Wanted, ...]:
         file = CaseFile.model_validate(content)
     except ValidationError as error:
         raise lines.complaint(error, _keys_at) from None
-    found = [
-        wanted
+    specs = [
+        spec
         for number, entry in enumerate(file.cases)
-        for wanted in _cases_of(entry, file.defaults, lines.at(("cases", number)))
+        for spec in _cases_of(entry, file.defaults, lines.at(("cases", number)))
     ]
-    twice = [name for name, count in Counter(wanted.name for wanted in found).items() if count > 1]
-    if twice:
-        places = [wanted.place for wanted in found if wanted.name == twice[0]]
-        raise BadInput(f"{places[-1]}: {_why_twice(twice[0], places)}.")
-    return tuple(found)
+    duplicates = [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]
+    if duplicates:
+        locations = [spec.place for spec in specs if spec.name == duplicates[0]]
+        raise BadInput(f"{locations[-1]}: {_why_twice(duplicates[0], locations)}.")
+    return tuple(specs)
 
 
 def _why_twice(name: str, places: list[str]) -> str:
@@ -207,7 +207,7 @@ def _cases_of(entry: Entry, defaults: Defaults, place: str) -> Iterator[Wanted]:
     base = _with_defaults(entry.base, defaults.base, place)
     for noise in entry.noise:
         _make_sure(noise, place)
-    told = {
+    settings = {
         name: value
         for name in ("repeats", "duration_s", "settle_s", "restarts", "rotate")
         if (value := getattr(entry, name) if getattr(entry, name) is not None else getattr(defaults, name)) is not None
@@ -216,7 +216,7 @@ def _cases_of(entry: Entry, defaults: Defaults, place: str) -> Iterator[Wanted]:
         actor = Actor(workload=str(base.workload), params=base.params, gpus=count, devices=base.devices)
         for neighbours in itertools.product(*map(_neighbours, entry.noise)):
             name = _named(entry.name, actor, neighbours, place)
-            yield Wanted(name=name, base=actor, noise=neighbours, place=place, **told)
+            yield Wanted(name=name, base=actor, noise=neighbours, place=place, **settings)
 
 
 def _with_defaults(base: Base, default: Base, place: str) -> Base:
@@ -226,9 +226,9 @@ def _with_defaults(base: Base, default: Base, place: str) -> Base:
         raise BadInput(f"{place}: base names no workload, and the defaults have none.")
     params = {**default.params, **base.params} if workload == default.workload else base.params
     where = {} if base.gpus or base.devices else {"gpus": default.gpus, "devices": default.devices}
-    found = base.model_copy(update={"workload": workload, "params": params, **where})
-    _make_sure(found, place)
-    return found
+    filled = base.model_copy(update={"workload": workload, "params": params, **where})
+    _make_sure(filled, place)
+    return filled
 
 
 def _make_sure(base: Base, place: str) -> None:
@@ -267,7 +267,7 @@ def _neighbours(noise: Noise) -> list[Neighbour]:
 def _named(name: str, base: Actor, noise: tuple[Neighbour, ...], place: str) -> str:
     """Fill what differs into a name: ``{gpus}`` and its like."""
     counts = [one.gpus for one in noise if one.placement != "same"]
-    told = {
+    values = {
         "gpus": "all" if base.gpus is None else base.gpus,
         "noise_gpus": "all" if None in counts else sum(count for count in counts if count is not None),
         "workload": base.workload,
@@ -278,10 +278,11 @@ def _named(name: str, base: Actor, noise: tuple[Neighbour, ...], place: str) -> 
         fields = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
     except ValueError as error:
         raise BadInput(f"{place}: the name {name!r} cannot be filled in: {error}.") from None
-    strange = [field for field in fields if field not in told]
-    if strange:
+    unknown = [field for field in fields if field not in values]
+    if unknown:
         raise BadInput(
-            f"{place}: {{{strange[0]}}} in a name means nothing; there are {', '.join(f'{{{word}}}' for word in told)}."
-            f"{nearest(strange[0], told)}"
+            f"{place}: {{{unknown[0]}}} in a name means nothing; there are "
+            f"{', '.join(f'{{{word}}}' for word in values)}."
+            f"{nearest(unknown[0], values)}"
         )
-    return name.format(**told)
+    return name.format(**values)

@@ -26,17 +26,17 @@ def read_racks(path: Path) -> dict[str, str]:
         text = read_text(path).removeprefix("\ufeff")
     except BadInput as error:
         raise BadInput(f"--racks {path} cannot be read: {error}") from None
-    found: dict[str, str] = {}
+    racks: dict[str, str] = {}
     for number, cells in enumerate(_lines_of_cells(text, path), 1):
-        told = [cell.strip() for cell in cells]
-        if not any(told) or told == ["host", "rack"]:
+        values = [cell.strip() for cell in cells]
+        if not any(values) or values == ["host", "rack"]:
             continue
-        if len(told) != 2 or not all(told):
+        if len(values) != 2 or not all(values):
             raise BadInput(f"--racks {path}, line {number}: a host and its rack, parted by a comma, are needed.")
-        found[told[0]] = told[1]
-    if not found:
+        racks[values[0]] = values[1]
+    if not racks:
         raise BadInput(f"--racks {path} names no host.")
-    return found
+    return racks
 
 
 def _lines_of_cells(text: str, path: Path) -> Iterator[list[str]]:

@@ -39,15 +39,15 @@ def as_csv(rows: Sequence[GpuRow | SweepRow]) -> str:
 
 
 def _flat(row: GpuRow | SweepRow) -> dict[str, object]:
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for name, value in row.as_json().items():
         if isinstance(value, dict):
-            found |= {f"{name}.{key}": "" if part is None else part for key, part in value.items()}
+            flat |= {f"{name}.{key}": "" if part is None else part for key, part in value.items()}
         elif isinstance(value, list):
-            found[name] = json.dumps(value)
+            flat[name] = json.dumps(value)
         else:
-            found[name] = ("null" if name == "setting" else "") if value is None else value
-    return found
+            flat[name] = ("null" if name == "setting" else "") if value is None else value
+    return flat
 
 
 def records_of(data: bytes, file: Path, kind: type[GpuRow | SweepRow]) -> Iterator[tuple[int, dict[str, object]]]:

@@ -97,17 +97,17 @@ def _files(path: Path, name: str, unusable: list[str]) -> list[Path]:
             unusable.append(f"{path} is neither a folder nor a .jsonl or .csv file")
             return []
         return [real]
-    found = sorted(_within(real, Path(name)))
-    if not found:
+    files = sorted(_within(real, Path(name)))
+    if not files:
         unusable.append(f"{path} holds no run with a {name}")
-    return found
+    return files
 
 
 def _within(folder: Path, name: Path) -> Iterator[Path]:
     for at, folders, files in os.walk(folder, followlinks=False):
         if name.name in files and Path(at).name == name.parent.name:
             yield Path(at, name.name)
-        folders[:] = [each for each in folders if each not in LONELY]
+        folders[:] = [name_of_folder for name_of_folder in folders if name_of_folder not in LONELY]
 
 
 def _read(file: Path, kind: type[RowT], many: TypeAdapter[list[RowT]]) -> _File[RowT]:
@@ -122,26 +122,26 @@ def _read(file: Path, kind: type[RowT], many: TypeAdapter[list[RowT]]) -> _File[
         return _checked([(f"line {n}", record) for n, record in records_of(data, file, kind)], kind)
     lines = data.split(b"\n")
     whole = data.endswith(b"\n")
-    told = [(f"line {n}", line) for n, line in enumerate(lines, 1) if line.strip()]
+    numbered_lines = [(f"line {n}", line) for n, line in enumerate(lines, 1) if line.strip()]
     try:
-        return _File(_usable(many.validate_json(b"[%s]" % b",".join(line for _, line in told)), []), [])
+        return _File(_usable(many.validate_json(b"[%s]" % b",".join(line for _, line in numbered_lines)), []), [])
     except (ValidationError, BadInput):
-        found = _checked(told, kind)
-    if not whole and found.problems and found.problems[-1].startswith(told[-1][0]):
-        found.problems[-1] = f"{told[-1][0]} is cut off"
-    return found
+        result = _checked(numbered_lines, kind)
+    if not whole and result.problems and result.problems[-1].startswith(numbered_lines[-1][0]):
+        result.problems[-1] = f"{numbered_lines[-1][0]} is cut off"
+    return result
 
 
 def _checked(told: Sequence[tuple[str, bytes | dict[str, object]]], kind: type[RowT]) -> _File[RowT]:
     """Read line by line; keep what is wrong with each that cannot be read."""
     rows: list[RowT] = []
     problems: list[str] = []
-    for place, line in told:
+    for label, line in told:
         try:
             row = kind.model_validate_json(line) if isinstance(line, bytes) else kind.model_validate(line)
-            rows += _usable([row], [place])
+            rows += _usable([row], [label])
         except ValidationError as error:
-            problems.append(f"{place}: {_why(error)}")
+            problems.append(f"{label}: {_why(error)}")
         except BadInput as error:
             problems.append(str(error))
     return _File(rows, problems)

@@ -17,28 +17,28 @@ def confounders(runs: Sequence[Run], step: Step) -> tuple[str, ...]:
     A host that was there before has a level of its own, and explains nothing.
     """
     before, after = runs[: step.first_low], runs[step.first_low : step.first_high + 1]
-    said = []
+    texts = []
     hosts = {run.host for run in before}
     for run in after:
         if run.host not in hosts:
             hosts.add(run.host)
-            said.append(f"a new host ({run.hostname or run.host[:8]})")
+            texts.append(f"a new host ({run.hostname or run.host[:8]})")
     drivers = {run.driver for run in before}
     for run in after:
         if run.driver not in drivers:
             drivers.add(run.driver)
-            said.append(f"the driver changed from {before[-1].driver or 'none'} to {run.driver or 'none'}")
-    return tuple(said)
+            texts.append(f"the driver changed from {before[-1].driver or 'none'} to {run.driver or 'none'}")
+    return tuple(texts)
 
 
 def others(runs: Sequence[Run], step: Step) -> tuple[str, ...]:
     """Return software whose version is not what it was before the step, and whether the code is."""
     last, first = runs[step.first_low - 1], runs[step.first_high]
-    said = [
+    texts = [
         f"{name} {last.versions.get(name) or 'none'} → {first.versions.get(name) or 'none'}"
         for name in {**last.versions, **first.versions}
         if last.versions.get(name) != first.versions.get(name)
     ]
     if last.git_commit is not None and (last.git_commit, first.git_dirty) == (first.git_commit, False):
-        said.append("the commit is the same")
-    return tuple(said)
+        texts.append("the commit is the same")
+    return tuple(texts)

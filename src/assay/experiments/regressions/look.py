@@ -54,13 +54,13 @@ def look(
     """
     sorted_out = sort_out(courses)
     usable = sorted_out.usable
-    found = [
+    change_points = [
         _told(one, step, confounded, minimum_effect)
         for one, every in zip(usable, _all_steps(usable, false_share), strict=True)
         for step, confounded in every
     ]
-    stepped = {one.key for one in found}
-    meant = [one for one in found if since_s is None or one.first_bad.began_at.timestamp() >= since_s]
+    stepped = {one.key for one in change_points}
+    meant = [one for one in change_points if since_s is None or one.first_bad.began_at.timestamp() >= since_s]
     ordered = tuple(sorted(meant, key=_order))
     runs = sum(len(one.logs) for one in usable)
     origins = {origin(one.course) for one in usable}
@@ -88,17 +88,19 @@ def _all_steps(usable: Sequence[Usable], false_share: float) -> list[list[tuple[
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(one.kind for one in usable))}
     numbers = [kinds[one.kind] for one in usable]
     logs = [one.logs for one in usable]
-    known = steps(logs, [one.hosts for one in usable], numbers, false_share=false_share)
-    found = [[(step, confounders(one.runs, step)) for step in every] for one, every in zip(usable, known, strict=True)]
-    mixed = [place for place, one in enumerate(usable) if one.hosts.any()]
+    adjusted = steps(logs, [one.hosts for one in usable], numbers, false_share=false_share)
+    results = [
+        [(step, confounders(one.runs, step)) for step in every] for one, every in zip(usable, adjusted, strict=True)
+    ]
+    mixed = [index for index, one in enumerate(usable) if one.hosts.any()]
     blind = steps([logs[p] for p in mixed], None, [numbers[p] for p in mixed], false_share=false_share)
-    for place, every in zip(mixed, blind, strict=True):
+    for index, every in zip(mixed, blind, strict=True):
         for step in every:
-            by = confounders(usable[place].runs, step)
-            if by and not any(abs(step.first - other.first) <= SAME_STEP for other, _ in found[place]):
-                found[place].append((step, by))
-        found[place].sort(key=lambda pair: pair[0].first)
-    return found
+            by = confounders(usable[index].runs, step)
+            if by and not any(abs(step.first - other.first) <= SAME_STEP for other, _ in results[index]):
+                results[index].append((step, by))
+        results[index].sort(key=lambda pair: pair[0].first)
+    return results
 
 
 def _told(one: Usable, step: Step, confounded: tuple[str, ...], minimum_effect: float) -> Stepped:

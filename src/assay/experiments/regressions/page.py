@@ -115,21 +115,21 @@ def with_levels(course: Course, steps: Sequence[Stepped], name: str) -> Lines:
         middle, ends = float(np.median(course.value[inside])), x[inside][[0, -1]]
         label = "level" if number == 0 else f"after step {number}"
         levels.append(Line(label=label, x=tuple(ends.tolist()), y=(middle, middle), limit=True))
-    told = {"lines": (*plain.lines, *levels), "name": name, "title": f"{plain.title}, {course.key.details}"}
-    return plain.model_copy(update=told)
+    updates = {"lines": (*plain.lines, *levels), "name": name, "title": f"{plain.title}, {course.key.details}"}
+    return plain.model_copy(update=updates)
 
 
 def looked_at(found: Found) -> str:
     """Say how many series there were, and what was left out."""
-    said = [f"{found.series} series with {found.runs} runs in all."]
+    texts = [f"{found.series} series with {found.runs} runs in all."]
     if found.too_short:
-        said.append(f"{found.too_short} have too few runs to tell a step from noise.")
+        texts.append(f"{found.too_short} have too few runs to tell a step from noise.")
     if found.not_positive:
-        said.append(f"{found.not_positive} runs whose value is not above zero were left out.")
+        texts.append(f"{found.not_positive} runs whose value is not above zero were left out.")
     if found.drifted:
-        said.append(
+        texts.append(
             f"Without a step, but far from where they began: {', '.join(found.drifted)}; "
             "`assay history plot KEY` shows one."
         )
-    said.append(f"Of the steps that are told, {100 * found.false_share:.3g} % may be false.")
-    return " ".join(said)
+    texts.append(f"Of the steps that are told, {100 * found.false_share:.3g} % may be false.")
+    return " ".join(texts)

@@ -36,7 +36,7 @@ class Usable:
     @property
     def runs(self) -> list[Run]:
         """The runs that are looked at."""
-        return [self.course.runs[place] for place in self.places]
+        return [self.course.runs[index] for index in self.places]
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -64,7 +64,7 @@ def sort_out(courses: Sequence[Course]) -> Sorted:
         if len(there) < SHORTEST:
             too_short += 1
         else:
-            runs = [course.runs[place] for place in there]
+            runs = [course.runs[index] for index in there]
             usable.append(Usable(course, there, np.log(course.value[there]), hosts_of(runs)))
     return Sorted(tuple(usable), too_short, not_positive)
 

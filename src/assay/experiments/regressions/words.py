@@ -33,9 +33,9 @@ def headline(found: Found) -> str:
         drift = f" {len(found.drifted)} moved slowly, without one." if found.drifted else ""
         return f"No step is told: {looked}.{drift}"
     counts = Counter(step.standing for step in found.steps)
-    told = ", ".join(f"{count} {PLURAL[name][count > 1]}" for name, count in counts.items())
+    counts_text = ", ".join(f"{count} {PLURAL[name][count > 1]}" for name, count in counts.items())
     worst = next(iter(found.regressions), None)
-    return f"{told}; {looked}." if worst is None else f"{sentence(worst)}. In all: {told}; {looked}."
+    return f"{counts_text}; {looked}." if worst is None else f"{sentence(worst)}. In all: {counts_text}; {looked}."
 
 
 def _why_nothing(found: Found) -> str:
@@ -54,7 +54,9 @@ def sentence(step: Stepped) -> str:
 
 def change(step: Stepped) -> str:
     """Write a ratio as the change it is, with its interval."""
-    value, low, high = (100 * (each - 1) for each in (step.ratio.value, step.ratio.low or 0.0, step.ratio.high or 0.0))
+    value, low, high = (
+        100 * (ratio - 1) for ratio in (step.ratio.value, step.ratio.low or 0.0, step.ratio.high or 0.0)
+    )
     return f"{value:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 

@@ -36,14 +36,14 @@ def analyse(options: RunOptions, records: Records) -> Findings:
 
 def records_of(options: RunOptions, records: Records, subject: int, role: str) -> list[Record]:
     """Return the records in which a subject was timed in a role."""
-    wanted = {
+    trial_ids = {
         trial.id
         for repeat in range(1, options.repeat + 1)
         for trial in trials_of(options, f"repeat-{repeat}", repeat)
         for cast in trial.roles
         if cast.name == role and cast.subjects[0] == options.subjects[subject]
     }
-    return [record for record in records if record.trial in wanted]
+    return [record for record in records if record.trial in trial_ids]
 
 
 def samples_by_process(records: Records, chosen: list[Record], role: str, quantity: str) -> list[Samples]:
@@ -79,13 +79,13 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
     quantity = decisive(good, role)
     processes = samples_by_process(records, good, role, quantity)
     command = options.subjects[subject].command is not None
-    found = estimate(processes, "µs", scope_of_one="run" if command else "process")
+    time_estimate = estimate(processes, "µs", scope_of_one="run" if command else "process")
     facts = facts_of(good, role)
-    rates = rates_of(facts, found.value)
-    verdict, reason = _judge(found, options.precision)
+    rates = rates_of(facts, time_estimate.value)
+    verdict, reason = _judge(time_estimate, options.precision)
     return Finding(
         claim=f"{label} on {role}, {options.mode}: {TIMES[quantity]} is known to ±{options.precision:.2%}",
-        estimate=found,
+        estimate=time_estimate,
         verdict=verdict,
         reason=reason,
         records=tuple(record.trial for record in good),
@@ -107,12 +107,12 @@ def _finding(options: RunOptions, records: Records, subject: int, role: str, mos
 
 def _other_times(records: Records, good: list[Record], role: str, quantity: str) -> Params:
     """Return the medians of the other times and of the clock; null where they were not taken."""
-    found: Params = {}
+    medians: Params = {}
     for name in (*TIMES, "clock_mhz"):
         if name != quantity:
             processes = samples_by_process(records, good, role, name)
-            found[name] = float(np.median(np.concatenate(processes))) if processes else None
-    return found
+            medians[name] = float(np.median(np.concatenate(processes))) if processes else None
+    return medians
 
 
 def _judge(found: Estimate, precision: float) -> tuple[Verdict, str | None]:
@@ -132,16 +132,16 @@ def _headline(options: RunOptions, findings: tuple[Finding, ...]) -> str:
     how = f"over {options.ranks} ranks" if options.ranks > 1 else "alone"
     if options.mode == "concurrent" and len(options.devices) > 1:
         how = "side by side"
-    places: dict[str, list[str]] = {}
+    times_by_workload: dict[str, list[str]] = {}
     for f in measured:
         if f.estimate is not None:
             where = f"{format_time(f.estimate.value)} on {f.facts['device']}"
-            places.setdefault(str(f.facts["workload"]), []).append(where)
-    parts = [f"{workload} takes {_listed(told)}" for workload, told in places.items()]
+            times_by_workload.setdefault(str(f.facts["workload"]), []).append(where)
+    parts = [f"{workload} takes {_listed(texts)}" for workload, texts in times_by_workload.items()]
     more = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
-    known = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
-    sure = f" The widest interval is ±{max(known):.1%}." if known else ""
-    refused = len(measured) - len(known)
+    half_widths = [w for f in measured if f.estimate is not None and (w := f.estimate.relative_half_width) is not None]
+    sure = f" The widest interval is ±{max(half_widths):.1%}." if half_widths else ""
+    refused = len(measured) - len(half_widths)
     if refused:
         sure += f" {refused} ha{'s' if refused == 1 else 've'} no interval; the table says why."
     return f"{'; '.join(parts[:3])}{more} ({how}).{sure}"

@@ -63,7 +63,7 @@ def interval(estimate: Estimate) -> str:
 def results_table(findings: Findings, precision: float) -> Table:
     """Return the table that answers the question; what kernels take has what a caller waits beside it."""
     on_gpu = any(f.facts.get("quantity", "call_us") != "call_us" for f in findings.findings)
-    beside = (Column(title="call", numeric=True), Column(title="clock", numeric=True)) if on_gpu else ()
+    extra_columns = (Column(title="call", numeric=True), Column(title="clock", numeric=True)) if on_gpu else ()
     note = (
         "Samples in so many processes; the interval is over them where there were several, else within the one, "
         f"and says nothing of the next start. ✓: known to ±{precision:.2g} % as asked; ?: no interval."
@@ -78,7 +78,7 @@ def results_table(findings: Findings, precision: float) -> Table:
             Column(title="median", numeric=True),
             Column(title="95 % interval", numeric=True),
             Column(title="±", numeric=True),
-            *beside,
+            *extra_columns,
             Column(title="samples", numeric=True),
         ),
         rows=tuple(_row(f, on_gpu=on_gpu) for f in findings.findings),
@@ -97,23 +97,23 @@ def _without_interval(findings: Findings) -> list[Element]:
 
 
 def _row(finding: Finding, *, on_gpu: bool) -> tuple[Cell, ...]:
-    facts, found = finding.facts, finding.estimate
+    facts, time_estimate = finding.facts, finding.estimate
     workload, device = str(facts["workload"]), str(facts["device"])
-    if found is None:
+    if time_estimate is None:
         return (workload, device, str(facts["status"]), None, None, *((None, None) if on_gpu else ()), None)
-    half, call_us, mhz = found.relative_half_width, facts.get("call_us"), facts.get("clock_mhz")
-    beside = (
+    half, call_us, mhz = time_estimate.relative_half_width, facts.get("call_us"), facts.get("clock_mhz")
+    extra_cells = (
         format_time(call_us) if isinstance(call_us, float) else None,
         f"{mhz:.0f} MHz" if isinstance(mhz, float) else None,
     )
     return (
         workload,
         device,
-        format_time(found.value),
-        interval(found),
+        format_time(time_estimate.value),
+        interval(time_estimate),
         None if half is None else f"{half:.1%}",
-        *(beside if on_gpu else ()),
-        f"{found.n} in {facts['processes']}",
+        *(extra_cells if on_gpu else ()),
+        f"{time_estimate.n} in {facts['processes']}",
     )
 
 

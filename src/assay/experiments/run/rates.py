@@ -36,7 +36,7 @@ def yardsticks(subjects: tuple[Subject, ...], device_kind: str) -> tuple[Subject
 
 def ceilings(options: RunOptions, records: Records) -> Ceilings:
     """Return what the yardsticks showed; a yardstick that failed is left out."""
-    found: Ceilings = {}
+    ceiling_rates: Ceilings = {}
     trials = {t.id: t for block in blocks_of(options) if block.name == YARDSTICKS for t in block.trials}
     for record in records:
         trial = trials.get(record.trial)
@@ -51,15 +51,15 @@ def ceilings(options: RunOptions, records: Records) -> Ceilings:
         if role.subjects[0].workload == "gemm":
             name, rate = f"matmul {role.subjects[0].params['dtype']}", rates["gflops"]
         if isinstance(rate, float):
-            found[role.name, name] = rate
-    return found
+            ceiling_rates[role.name, name] = rate
+    return ceiling_rates
 
 
 def facts_of(records: list[Record], role: str) -> SubjectFacts | None:
     """Return what the workers of a role found out about its subject; its work is that of all ranks together."""
     for record in records:
-        told = [e for e in record.evidence if e.role == role and e.subjects]
-        ranks = [e.subjects[0] for e in told if e.restart == told[0].restart]
+        evidence = [e for e in record.evidence if e.role == role and e.subjects]
+        ranks = [e.subjects[0] for e in evidence if e.restart == evidence[0].restart]
         if ranks:
             work = {name: _summed([getattr(facts, name) for facts in ranks]) for name in ("flop", "bytes_moved")}
             return ranks[0].model_copy(update=work)
@@ -67,8 +67,8 @@ def facts_of(records: list[Record], role: str) -> SubjectFacts | None:
 
 
 def _summed(each: list[float | None]) -> float | None:
-    known = [value for value in each if value is not None]
-    return sum(known) if len(known) == len(each) else None
+    present = [value for value in each if value is not None]
+    return sum(present) if len(present) == len(each) else None
 
 
 def rates_of(facts: SubjectFacts | None, time_us: float) -> Params:

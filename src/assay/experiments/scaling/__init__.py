@@ -33,10 +33,10 @@ class ScalingExperiment:
 
     def analyse(self, machine: Machine, options: ScalingOptions, records: Records) -> Findings:
         """Return what every shape is worth against one rank, and where the rest goes."""
-        found = analyse(machine, options, records)
+        analysis = analyse(machine, options, records)
         origin = next((record.origin for record in records if record.origin != "real"), "real")
-        findings = tuple(each.model_copy(update={"origin": origin}) for each in findings_of(options, found))
-        return Findings(headline=headline(options, found), findings=findings)
+        findings = tuple(finding.model_copy(update={"origin": origin}) for finding in findings_of(options, analysis))
+        return Findings(headline=headline(options, analysis), findings=findings)
 
     def page(self, machine: Machine, options: ScalingOptions, findings: Findings, records: Records) -> Page:
         """Return the shapes side by side, where efficiency goes, communication, memory, errors and every sample."""

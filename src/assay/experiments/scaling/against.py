@@ -27,8 +27,8 @@ def against_one(options: ScalingOptions, laid: Laid, shape: Shape) -> dict[str, 
 def _faster(options: ScalingOptions, laid: Laid, shape: Shape) -> dict[str, Known]:
     basis = basis_of(laid.of("ring", shape), laid.of("ring", shape.alone))
     if basis is None:
-        why = Known(reason=f"one rank alone is not known: {laid.why_not('ring', shape.alone)}")
-        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), why)
+        missing = Known(reason=f"one rank alone is not known: {laid.why_not('ring', shape.alone)}")
+        return dict.fromkeys(("speedup", "efficiency", "karp_flatt"), missing)
     total, alone = (times.slowest["total"] for times in basis.times)
     faster = speedup(total, work_of(options, shape), alone, work_of(options, shape.alone))
     if options.mode == "weak":

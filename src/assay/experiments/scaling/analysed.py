@@ -28,11 +28,11 @@ TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
 
 def findings(sources: Sources, least: float) -> Findings:
     """Return whether each shape of several ranks uses them well enough."""
-    each = judged(sources.rows, least)
+    rows = judged(sources.rows, least)
     names = labels(sources.rows)
     return Findings(
-        headline=headline(sources.rows, each, least),
-        findings=tuple(_finding(one, names[one.row], least) for one in each),
+        headline=headline(sources.rows, rows, least),
+        findings=tuple(_finding(one, names[one.row], least) for one in rows),
     )
 
 
@@ -40,11 +40,11 @@ def headline(rows: Sequence[Row], each: Sequence[Judged], least: float) -> str:
     """Return the answer in one sentence."""
     if not each:
         return f"{len(rows)} shape{'' if len(rows) == 1 else 's'} of one rank; of several ranks there is none to judge."
-    known = [one for one in each if one.row.efficiency is not None and one.row.by is not None]
-    if not known:
+    with_efficiency = [one for one in each if one.row.efficiency is not None and one.row.by is not None]
+    if not with_efficiency:
         why = "all are of the older tool, whose speedups mean nothing" if each[0].row.by is None else "no baseline fits"
         return f"How efficient {len(each)} shapes of several ranks are cannot be said: {why}."
-    worst = min(known, key=lambda one: one.row.efficiency.value if one.row.efficiency else 0.0)
+    worst = min(with_efficiency, key=lambda one: one.row.efficiency.value if one.row.efficiency else 0.0)
     share = worst.row.efficiency
     lowest = (
         f"; the lowest is {percent(share)} at {worst.row.asked:,} tokens over {worst.row.world} ranks" if share else ""
@@ -55,12 +55,12 @@ def headline(rows: Sequence[Row], each: Sequence[Judged], least: float) -> str:
 def _counted(each: Sequence[Judged], least: float) -> str:
     """Say how many are efficient enough, are not, and cannot be told."""
     yes, no, unsure = (sum(one.verdict == verdict for one in each) for verdict in ("yes", "no", "unsure"))
-    told = [
+    clauses = [
         f"{yes or 'none'} {'is' if yes == 1 else 'are'} {'' if yes else 'surely '}at least {whole(least)} efficient"
     ]
-    told += [f"{no} {'is' if no == 1 else 'are'} not"] if no else []
-    told += [f"of {unsure} it cannot be told"] if unsure else []
-    return ", ".join(told)
+    clauses += [f"{no} {'is' if no == 1 else 'are'} not"] if no else []
+    clauses += [f"of {unsure} it cannot be told"] if unsure else []
+    return ", ".join(clauses)
 
 
 def whole(share: float) -> str:
@@ -134,8 +134,8 @@ def _results(sources: Sources, least: float) -> tuple[Element, ...]:
         shown.append(table(own, "What Assay measured", least, None))
     if older:
         shown.append(table(older, "What the older tool measured", least, NOT_COMPARABLE))
-    said = dict.fromkeys(f"{with_ranks(row, names[row])}: {row.note}." for row in own if row.note)
-    return (*shown, *(Text(text=text, tone="unsure") for text in (*said, *sources.notes)))
+    notes = dict.fromkeys(f"{with_ranks(row, names[row])}: {row.note}." for row in own if row.note)
+    return (*shown, *(Text(text=text, tone="unsure") for text in (*notes, *sources.notes)))
 
 
 def table(rows: Sequence[Row], title: str, least: float, note: str | None) -> Table:

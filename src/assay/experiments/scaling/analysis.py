@@ -62,28 +62,28 @@ class Analysis:
     def all(self) -> tuple[Scaled, ...]:
         """Every shape, one rank before several at each sequence."""
         return tuple(
-            each
+            shape
             for first in self.alone
-            for each in (first, *(s for s in self.scaled if s.shape.sequence == first.shape.sequence))
+            for shape in (first, *(s for s in self.scaled if s.shape.sequence == first.shape.sequence))
         )
 
     @property
     def measured(self) -> tuple[Scaled, ...]:
         """Those of several ranks that have an efficiency."""
-        return tuple(each for each in self.scaled if each["efficiency"].estimate is not None)
+        return tuple(shape for shape in self.scaled if shape["efficiency"].estimate is not None)
 
 
 def analyse(machine: Machine, options: ScalingOptions, records: Records) -> Analysis:
     """Look at the records from every side."""
-    laid = laid_out(options, records)
+    timings = laid_out(options, records)
     matmul = matmul_flop_per_s(options, records)
-    most = {"mfu_datasheet": datasheet_flop_per_s(machine, options), "mfu_matmul": matmul}
-    several = tuple(_scaled(options, laid, shape, most) for shape in shapes(options))
+    ceilings = {"mfu_datasheet": datasheet_flop_per_s(machine, options), "mfu_matmul": matmul}
+    analysed = tuple(_scaled(options, timings, shape, ceilings) for shape in shapes(options))
     return Analysis(
-        laid=laid,
-        alone=tuple(_scaled(options, laid, Shape(length, 1, 1), most) for length in lengths(options)),
-        scaled=several,
-        scores=scores(options, laid, {each.shape: each["time"] for each in several}),
+        laid=timings,
+        alone=tuple(_scaled(options, timings, Shape(length, 1, 1), ceilings) for length in lengths(options)),
+        scaled=analysed,
+        scores=scores(options, timings, {result.shape: result["time"] for result in analysed}),
         matmul=matmul,
     )
 
@@ -106,21 +106,21 @@ def _scaled(options: ScalingOptions, laid: Laid, shape: Shape, most: Ceilings) -
 def _of_times(options: ScalingOptions, basis: Basis, shape: Shape) -> dict[str, Known]:
     slowest = basis.times[0].slowest
     total = slowest["total"]
-    found = {
+    numbers = {
         "time": known(basis, "time", total),
         "throughput": known(basis, "throughput", throughput(total, work_of(options, shape))),
     }
     if "forward" not in slowest:
         silent = Known(reason=f"{options.subject.label} has no passes, and what it sends is not known")
-        return {**found, **dict.fromkeys(("forward", "backward", *COMMUNICATION), silent)}
-    found["forward"] = known(basis, "forward", slowest["forward"])
-    found["backward"] = known(basis, "backward", total - slowest["forward"])
+        return {**numbers, **dict.fromkeys(("forward", "backward", *COMMUNICATION), silent)}
+    numbers["forward"] = known(basis, "forward", slowest["forward"])
+    numbers["backward"] = known(basis, "backward", total - slowest["forward"])
     runs = Communication.of(basis.times[0])
     if not runs.sent:
         why = "every segment lies within a shard" if shape.ring > 1 else "each rank has whole sequences"
-        return {**found, **dict.fromkeys(COMMUNICATION, Known(reason=f"nothing is sent: {why}"))}
+        return {**numbers, **dict.fromkeys(COMMUNICATION, Known(reason=f"nothing is sent: {why}"))}
     return {
-        **found,
+        **numbers,
         "compute": known(basis, "compute", runs.compute_us),
         "communication": known(basis, "communication", runs.communication_us),
         "exposed": known(basis, "exposed", runs.exposed_us),

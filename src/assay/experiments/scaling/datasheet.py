@@ -29,7 +29,7 @@ _PEAKS: dict[str, dict[tuple[str, ...], float]] = {
 def peak_flop_per_s(name: str, dtype: str) -> float | None:
     """Return what one GPU of that name does at most in a precision; null where its data sheet is not known here."""
     words = name.replace("-", " ").split()
-    for known, peaks in _PEAKS.items():
-        if all(word in words for word in known.split()):
+    for model, peaks in _PEAKS.items():
+        if all(word in words for word in model.split()):
             return next((tera * TERA for dtypes, tera in peaks.items() if dtype in dtypes), None)
     return None

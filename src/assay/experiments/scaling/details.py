@@ -22,17 +22,17 @@ OUTCOMES = {"within": "within", "faster": "faster", "slower": "slower", "unknown
 def truth_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the errors of forward and gradients, as they were before anything was timed."""
     names = {"forward": "forward", "total": "forward and gradients"} if options.is_attention else {"total": "result"}
-    checked = [each.facts.checks for each in found.all if each.facts is not None and each.facts.checks]
+    checked = [result.facts.checks for result in found.all if result.facts is not None and result.facts.checks]
     if not checked:
         return []
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
-    for each in found.all:
-        checks = each.facts.checks if each.facts is not None else {}
+    for result in found.all:
+        checks = result.facts.checks if result.facts is not None else {}
         if checks:
             errors = [f"{checks[name].error:.2g}" if name in checks else None for name in names]
             most = max(check.tolerance for check in checks.values())
-            rows.append((name_of(options, each), *errors, f"{most:.2g}"))
+            rows.append((name_of(options, result), *errors, f"{most:.2g}"))
             tones.append("good" if all(check.passed for check in checks.values()) else "bad")
     measures = dict.fromkeys(check.measure for checks in checked for check in checks.values())
     return [
@@ -50,12 +50,12 @@ def bytes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return what ranks received against what the formula says they must, where there are rings."""
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
-    for each in found.scaled:
-        facts = each.facts
-        if each.shape.ring > 1 and facts is not None and facts.received_bytes is not None:
+    for result in found.scaled:
+        facts = result.facts
+        if result.shape.ring > 1 and facts is not None and facts.received_bytes is not None:
             rows.append(
                 (
-                    name_of(options, each),
+                    name_of(options, result),
                     f"{facts.received_bytes:,.0f}",
                     None if facts.expected_bytes is None else f"{facts.expected_bytes:,.0f}",
                     None if facts.byte_inflation is None else f"{facts.byte_inflation:.3g}",
@@ -77,18 +77,18 @@ def bytes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
 
 def passes_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the times of both passes, and what the speedup says of the share that is not shared out."""
-    known = [each for each in found.all if each["forward"].estimate is not None]
-    if not known:
+    measured = [result for result in found.all if result["forward"].estimate is not None]
+    if not measured:
         return []
     rows = tuple(
         (
-            name_of(options, each),
-            time_cell(each["forward"]),
-            time_cell(each["backward"]),
-            time_cell(each["time"]),
-            percent_cell(each["karp_flatt"]),
+            name_of(options, result),
+            time_cell(result["forward"]),
+            time_cell(result["backward"]),
+            time_cell(result["time"]),
+            percent_cell(result["karp_flatt"]),
         )
-        for each in known
+        for result in measured
     )
     return [
         Table(
@@ -107,10 +107,10 @@ def memory_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the most that each rank held."""
     on_gpu = options.kind == "cuda"
     rows: list[tuple[Cell, ...]] = []
-    for each in found.all:
-        for memory in each.facts.memory if each.facts is not None else ():
+    for result in found.all:
+        for memory in result.facts.memory if result.facts is not None else ():
             gpu = (memory.allocated_mib, memory.reserved_mib, memory.device_mib) if on_gpu else ()
-            rows.append((name_of(options, each), memory.rank, memory.device, *gpu, memory.process_mib))
+            rows.append((name_of(options, result), memory.rank, memory.device, *gpu, memory.process_mib))
     if not rows:
         return []
     titles = ("allocated, MiB", "reserved, MiB", "in use by NVML, MiB") if on_gpu else ()
@@ -133,20 +133,20 @@ def memory_table(options: ScalingOptions, found: Analysis) -> list[Element]:
 
 def arithmetic_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return operations a second, how much of what is possible that is, and whether any is done twice."""
-    known = [each for each in found.all if each.facts is not None and each["tflops"].estimate is not None]
-    if not known:
+    measured = [result for result in found.all if result.facts is not None and result["tflops"].estimate is not None]
+    if not measured:
         return []
     rows = tuple(
         (
-            name_of(options, each),
-            rate_cell(_per_s(each["tflops"])),
-            ratio_cell(each["mfu_matmul"]),
-            ratio_cell(each["mfu_datasheet"]),
-            each.facts.flop_inflation if each.facts is not None else None,
+            name_of(options, result),
+            rate_cell(_per_s(result["tflops"])),
+            ratio_cell(result["mfu_matmul"]),
+            ratio_cell(result["mfu_datasheet"]),
+            result.facts.flop_inflation if result.facts is not None else None,
         )
-        for each in known
+        for result in measured
     )
-    reasons = dict.fromkeys(known[0][name].reason for name in ("mfu_matmul", "mfu_datasheet"))
+    reasons = dict.fromkeys(measured[0][name].reason for name in ("mfu_matmul", "mfu_datasheet"))
     why = "; ".join(reason for reason in reasons if reason)
     return [
         Table(
@@ -171,14 +171,14 @@ def _per_s(tflops: Known) -> Known:
 
 def energy_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the energy of one token."""
-    known = [each for each in found.all if each["energy_per_token"].estimate is not None]
-    if known:
+    measured = [result for result in found.all if result["energy_per_token"].estimate is not None]
+    if measured:
         unit = "J a token" if options.is_attention else "J a call"
-        rows = tuple((name_of(options, each), small_cell(each["energy_per_token"], "J")) for each in known)
-        method = known[0]["energy_per_token"].estimate
+        rows = tuple((name_of(options, result), small_cell(result["energy_per_token"], "J")) for result in measured)
+        method = measured[0]["energy_per_token"].estimate
         note = None if method is None else f"{method.method}."
         return [Table(title=f"Energy, {unit}", columns=columns(shape_head(options), "energy"), rows=rows, note=note)]
-    reason = next((each["energy_per_token"].reason for each in found.all), None)
+    reason = next((result["energy_per_token"].reason for result in found.all), None)
     return [Text(text=f"Energy of a token: {reason}.")] if reason else []
 
 
@@ -187,14 +187,14 @@ def prediction_table(options: ScalingOptions, found: Analysis) -> list[Element]:
     if not found.scores:
         return []
     tones: dict[str, Tone] = {"within": "good", "unknown": "unsure"}
-    assumed = dict.fromkeys(said for score in found.scores for said in score.predicted.assumptions)
+    assumptions = dict.fromkeys(assumption for score in found.scores for assumption in score.predicted.assumptions)
     return [
         Table(
             title="What was predicted before it was measured",
             columns=(*columns(shape_head(options), "predicted", "measured", "error"), Column(title="it was")),
             rows=tuple(_scored(options, score) for score in found.scores),
             tones=tuple(tones.get(score.outcome, TONES["no"]) for score in found.scores),
-            note=" ".join(f"{said.rstrip('.')}." for said in assumed),
+            note=" ".join(f"{assumption.rstrip('.')}." for assumption in assumptions),
         )
     ]
 

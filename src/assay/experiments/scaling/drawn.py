@@ -48,13 +48,13 @@ def figures(rows: Sequence[Row]) -> Drawn:
 
 def _scaling(rows: Sequence[Row]) -> tuple[Lines, ...]:
     words, scale = _rate(rows)
-    found = (
+    figures = (
         _lines(rows, "Throughput", "throughput", words, lambda row: _times(row.throughput, scale), log_y=True),
         _lines(rows, "Speedup", "speedup", "×", lambda row: row.speedup, log_y=True, against_one=True),
         _lines(rows, "Efficiency", "efficiency", "%", lambda row: _percent(row.efficiency), against_one=True),
         _lines(rows, "Time of a call", "time", "ms", lambda row: row.time_ms, log_y=True),
     )
-    return tuple(figure for figure in found if figure is not None)
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def _rate(rows: Sequence[Row]) -> tuple[str, float]:
@@ -90,15 +90,15 @@ def _heat_maps(rows: Sequence[Row]) -> tuple[HeatMap, ...]:
     columns = list(dict.fromkeys((row.world, row.ring) for row in sorted(rows, key=lambda r: (r.world, -r.ring))))
     names = {(row.world, row.ring): _column(row) for row in rows}
     cells = {(length_of[row], (row.world, row.ring)): row for row in rows}
-    found = []
+    maps = []
     for title, name, unit, value in sheets:
-        spans = {place: value(row) for place, row in cells.items()}
+        spans = {position: value(row) for position, row in cells.items()}
         if any(span is not None for span in spans.values()):
             matrix = tuple(
                 tuple(span.value if (span := spans.get((length, c))) is not None else None for c in columns)
                 for length in lengths
             )
-            found.append(
+            maps.append(
                 HeatMap(
                     title=f"{title}, by length and ranks",
                     name=name,
@@ -109,7 +109,7 @@ def _heat_maps(rows: Sequence[Row]) -> tuple[HeatMap, ...]:
                     note=" ".join(_notes(rows)) or None if name == "map_efficiency" and not own else None,
                 )
             )
-    return tuple(found)
+    return tuple(maps)
 
 
 def _column(row: Row) -> str:
@@ -141,17 +141,17 @@ def _lines(
         return None
     spans = [span for line in points.values() for span in line.values()]
     banded = any(span.low is not None and span.low != span.high for span in spans)
-    drawn = [_line(label, line) for label, line in points.items()]
+    lines = [_line(label, line) for label, line in points.items()]
     worlds = sorted({row.world for row in rows})
     if against_one:
         best = [100.0 if unit == "%" else float(world) for world in worlds]
-        drawn.append(Line(label="ideal", x=tuple(map(float, worlds)), y=tuple(best)))
+        lines.append(Line(label="ideal", x=tuple(map(float, worlds)), y=tuple(best)))
     return Lines(
         title=f"{title} over ranks",
         name=name,
         x_axis=RANKS,
         y_axis=f"{title[0].lower()}{title[1:]}, {unit}",
-        lines=tuple(drawn),
+        lines=tuple(lines),
         log_x=worlds[-1] > worlds[0],
         log_y=log_y,
         note=" ".join([BANDS if banded else NO_BANDS, *(_notes(rows) if against_one else ())]),
@@ -160,16 +160,16 @@ def _lines(
 
 def _grouped(rows: Sequence[Row], *, against_one: bool) -> dict[str, list[Row]]:
     """Return the rows of each line by its name: a length over ranks that are grouped alike, from one rank on."""
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     names = labels(rows)
     ones = {names[row]: row for row in rows if row.world == 1}
     for row in rows:
-        way = f", {row.grouping}" if row.ring < row.world else ""
-        senseless = ": means nothing" if against_one and row.by is None else ""
-        line = found.setdefault(f"{names[row]}{way}{senseless}", [])
-        line += [ones[names[row]]] if way and not line and names[row] in ones else []
+        suffix = f", {row.grouping}" if row.ring < row.world else ""
+        invalid = ": means nothing" if against_one and row.by is None else ""
+        line = groups.setdefault(f"{names[row]}{suffix}{invalid}", [])
+        line += [ones[names[row]]] if suffix and not line and names[row] in ones else []
         line.append(row)
-    return found
+    return groups
 
 
 def _line(label: str, points: dict[int, Span]) -> Line:

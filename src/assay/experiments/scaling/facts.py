@@ -65,13 +65,13 @@ class ShapeFacts:
 
 def facts_of_shape(options: ScalingOptions, laid: Laid, shape: Shape) -> ShapeFacts:
     """Return what is known of a shape that came off at least once."""
-    timings = list(laid.of("ring", shape).values())
-    last = timings[-1]
+    shape_timings = list(laid.of("ring", shape).values())
+    last = shape_timings[-1]
     total = last.facts("total")
     flop = _summed(facts.flop for facts in total.values())
     least = least_flop(options, shape) if options.is_attention else None
     return ShapeFacts(
-        checks=_checks(timings),
+        checks=_checks(shape_timings),
         received_bytes=_summed(_measured(facts, "received_bytes") for facts in total.values()),
         expected_bytes=_summed(_measured(facts, "expected_received_bytes") for facts in total.values()),
         flop=flop,
@@ -79,19 +79,19 @@ def facts_of_shape(options: ScalingOptions, laid: Laid, shape: Shape) -> ShapeFa
         memory=tuple(_memory(options, last, rank, facts) for rank, facts in total.items()),
         energy_per_token=_energy(options, laid, shape),
         backends=tuple(dict.fromkeys(facts.backend for facts in total.values() if facts.backend)),
-        traces=tuple(e.trace for timing in timings for e in timing.record.evidence if e.trace),
+        traces=tuple(e.trace for timing in shape_timings for e in timing.record.evidence if e.trace),
     )
 
 
 def _checks(timings: Iterable[Timing]) -> dict[str, Check]:
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for timing in timings:
         for name in timing.plan.names:
             for facts in timing.facts(name).values():
-                worst = found.get(name)
+                worst = checks.get(name)
                 if facts.check is not None and (worst is None or facts.check.error > worst.error):
-                    found[name] = facts.check
-    return found
+                    checks[name] = facts.check
+    return checks
 
 
 def _measured(facts: SubjectFacts, name: str) -> float | None:
@@ -100,9 +100,9 @@ def _measured(facts: SubjectFacts, name: str) -> float | None:
 
 def _summed(values: Iterable[float | None]) -> float | None:
     """Return the sum; null where any is not known, or there is none."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if known and len(known) == len(found) else None
+    all_values = list(values)
+    present = [value for value in all_values if value is not None]
+    return sum(present) if present and len(present) == len(all_values) else None
 
 
 def _memory(options: ScalingOptions, timing: Timing, rank: int, facts: SubjectFacts) -> Memory:
@@ -122,8 +122,8 @@ def _on_device(record: Record, device: str) -> float | None:
     kind, _, number = device.partition(":")
     if kind != "cuda" or record.meanwhile is None:
         return None
-    wanted = int(number.partition("/")[0])
-    return next((seen.memory_used_mib for seen in record.meanwhile.gpus if seen.gpu == wanted), None)
+    index = int(number.partition("/")[0])
+    return next((gpu_stats.memory_used_mib for gpu_stats in record.meanwhile.gpus if gpu_stats.gpu == index), None)
 
 
 def _energy(options: ScalingOptions, laid: Laid, shape: Shape) -> Known:

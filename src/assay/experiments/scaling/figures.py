@@ -30,14 +30,14 @@ def drawn_of(options: ScalingOptions, found: Analysis) -> Drawn:
     """Return what ``assay scaling analyse`` draws of a run; nothing where there is one number of ranks only."""
     if not found.measured:
         return Drawn((), (), ())
-    drawn = figures(rows_of(options, found, "this run", __version__, "this machine"))
-    return drawn if len(lengths(options)) > 1 else drawn._replace(heat_maps=())
+    drawn_figures = figures(rows_of(options, found, "this run", __version__, "this machine"))
+    return drawn_figures if len(lengths(options)) > 1 else drawn_figures._replace(heat_maps=())
 
 
 def samples(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the samples of each shape, of the slowest rank of each iteration; a figure for each sequence."""
     shown: list[Element] = []
-    for sequence in dict.fromkeys(each.shape.sequence for each in found.all):
+    for sequence in dict.fromkeys(result.shape.sequence for result in found.all):
         rings = [t for t in found.laid.timings if t.plan.kind == "ring" and t.plan.shape.sequence == sequence]
         rings.sort(key=lambda timing: (timing.plan.shape, timing.plan.repeat))
         if rings:

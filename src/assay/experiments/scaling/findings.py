@@ -31,9 +31,9 @@ def findings_of(options: ScalingOptions, found: Analysis) -> tuple[Finding, ...]
     """Return every finding, those that answer the question first."""
     return (
         *_of_the_gate(options, found),
-        *(finding for each in found.scaled for finding in _judged(options, found, each)),
-        *(finding for each in found.all for finding in _of_truth(options, found, each)),
-        *(finding for each in found.all for finding in _known(options, found, each)),
+        *(finding for result in found.scaled for finding in _judged(options, found, result)),
+        *(finding for result in found.all for finding in _of_truth(options, found, result)),
+        *(finding for result in found.all for finding in _known(options, found, result)),
         *_of_predictions(options, found),
         *_of_the_skipped(options),
     )
@@ -66,7 +66,7 @@ def _of_the_gate(options: ScalingOptions, found: Analysis) -> Iterator[Finding]:
             estimate=None,
             verdict=answer.verdict,
             reason=answer.sentence,
-            records=found.laid.trials(*(each.shape for each in found.all)),
+            records=found.laid.trials(*(result.shape for result in found.all)),
             facts={"about": "gate", "min_efficiency": options.min_efficiency},
         )
 
@@ -76,18 +76,18 @@ def _judged(options: ScalingOptions, found: Analysis, each: Scaled) -> Iterator[
     least = options.min_efficiency or EXPECTED
     efficient = f"each rank is worth at least {least:.0%} of one alone"
     hidden = f"communication that is not hidden takes less than {SMALL_SHARE:.0%} of the time"
-    judged: tuple[tuple[str, str, Verdict], ...] = (
+    claims: tuple[tuple[str, str, Verdict], ...] = (
         ("speedup", "more ranks get through more than one", _above(each["speedup"], 1.0)),
         ("efficiency", efficient, judge(each["efficiency"], least)),
         ("exposed_share", hidden, OPPOSITE[_above(each["exposed_share"], SMALL_SHARE)]),
     )
-    for name, claim, verdict in judged:
-        known = each[name]
+    for name, claim, verdict in claims:
+        number = each[name]
         yield Finding(
             claim=f"{_name(options, each)}: {claim}",
-            estimate=known.estimate,
+            estimate=number.estimate,
             verdict=verdict,
-            reason=known.why_unsure,
+            reason=number.why_unsure,
             records=_trials(found, each),
             facts=_facts(options, each.shape, name),
         )
@@ -153,19 +153,19 @@ def _known(options: ScalingOptions, found: Analysis, each: Scaled) -> Iterator[F
     if each.facts is None:
         return
     for name, quantity in QUANTITIES.items():
-        known = each[name]
-        if name in BEYOND_TIMES or (known.estimate is None and each.shape.world == 1):
+        number = each[name]
+        if name in BEYOND_TIMES or (number.estimate is None and each.shape.world == 1):
             continue
         yield Finding(
             claim=f"{_name(options, each)}: {quantity.words} is known",
-            estimate=known.estimate,
-            verdict="yes" if known.ends is not None else "unsure",
-            reason=known.why_unsure,
+            estimate=number.estimate,
+            verdict="yes" if number.ends is not None else "unsure",
+            reason=number.why_unsure,
             records=_trials(found, each),
             facts=_facts(options, each.shape, name),
         )
     for memory in each.facts.memory:
-        told = {"allocated_mib": memory.allocated_mib, "reserved_mib": memory.reserved_mib}
+        allocator_mib = {"allocated_mib": memory.allocated_mib, "reserved_mib": memory.reserved_mib}
         yield Finding(
             claim=f"{_name(options, each)}: the peak memory of rank {memory.rank} is known",
             estimate=None if memory.allocated_mib is None else _plain(memory.allocated_mib, "MiB", "the allocator"),
@@ -175,7 +175,7 @@ def _known(options: ScalingOptions, found: Analysis, each: Scaled) -> Iterator[F
             facts={
                 **_facts(options, each.shape, "memory"),
                 "rank": memory.rank,
-                **told,
+                **allocator_mib,
                 "process_mib": memory.process_mib,
                 "device_mib": memory.device_mib,
             },
@@ -197,14 +197,14 @@ def _of_predictions(options: ScalingOptions, found: Analysis) -> Iterator[Findin
 
 
 def _of_the_skipped(options: ScalingOptions) -> Iterator[Finding]:
-    for each in skipped(options):
-        facts: Params = {"about": "skipped", "world": each.world, "ring": each.ring}
-        (sentence,) = sentences([each])
+    for shape in skipped(options):
+        facts: Params = {"about": "skipped", "world": shape.world, "ring": shape.ring}
+        (sentence,) = sentences([shape])
         yield Finding(
             claim=f"{sentence.partition(':')[0]} can be measured here",
             estimate=None,
             verdict="unsure",
-            reason=f"skipped: {each.reason}",
+            reason=f"skipped: {shape.reason}",
             records=(),
             facts=facts,
         )

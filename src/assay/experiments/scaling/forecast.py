@@ -55,8 +55,8 @@ def forecast(options: ScalingOptions, laid: Laid, shape: Shape, repeat: int) -> 
 def compute_alone(laid: Laid, shape: Shape, repeat: int) -> Estimate | None:
     """Return what a rank of a shape computes when it is alone, in seconds, from the repeats until one."""
     share = laid.of("share", Shape(shape.sequence, shape.ring, shape.ring))
-    timings = share if shape.ring > 1 else laid.of("ring", shape.alone)
-    basis = basis_of({number: timing for number, timing in timings.items() if number <= repeat})
+    by_repeat = share if shape.ring > 1 else laid.of("ring", shape.alone)
+    basis = basis_of({number: timing for number, timing in by_repeat.items() if number <= repeat})
     if basis is None:
         return None
     slowest = basis.times[0].slowest
@@ -67,7 +67,7 @@ def compute_alone(laid: Laid, shape: Shape, repeat: int) -> Estimate | None:
 def as_numbers(predicted: Predicted, options: ScalingOptions, shape: Shape) -> dict[str, float]:
     """Return a prediction as plain numbers, to be written down."""
     sent = traffic(options, shape)
-    found = {
+    numbers = {
         "time_s": predicted.time_s.value,
         "time_low_s": predicted.time_s.low,
         "time_high_s": predicted.time_s.high,
@@ -76,17 +76,17 @@ def as_numbers(predicted: Predicted, options: ScalingOptions, shape: Shape) -> d
         "received_bytes": float(sent.received_bytes),
         "messages": float(sent.messages),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def scores(options: ScalingOptions, laid: Laid, measured: Mapping[Shape, Known]) -> tuple[Score, ...]:
     """Return how the predictions fared that were made before the first repeat of each shape."""
-    found = []
+    results = []
     for shape, time in measured.items():
         predicted = forecast(options, laid, shape, FIRST)
         if predicted is not None:
-            found.append(Score(shape, predicted, time, outcome(predicted.time_s, time)))
-    return tuple(found)
+            results.append(Score(shape, predicted, time, outcome(predicted.time_s, time)))
+    return tuple(results)
 
 
 def outcome(predicted_s: Estimate, measured_us: Known) -> Outcome:

@@ -62,18 +62,18 @@ def gate(options: ScalingOptions, found: Analysis) -> Gate | None:
     least = options.min_efficiency
     if least is None:
         return None
-    asked = f"an efficiency of at least {least:.0%}"
+    requirement = f"an efficiency of at least {least:.0%}"
     if not found.scaled:
-        return Gate("unsure", f"Unsure of {asked}: nothing was measured with more than one rank.")
+        return Gate("unsure", f"Unsure of {requirement}: nothing was measured with more than one rank.")
     by_verdict: dict[str, list[str]] = {"no": [], "unsure": [], "yes": []}
-    for each in found.scaled:
-        known = each["efficiency"]
-        said = share(known) if known.value is not None else (known.reason or "not measured")
-        why = "" if known.value is None or known.is_over_starts else ", without an interval over starts"
-        told = f"{words(each.shape, is_attention=options.is_attention)}: {said}{why}"
-        by_verdict[judge_over_starts(known, least)].append(told)
+    for result in found.scaled:
+        number = result["efficiency"]
+        value = share(number) if number.value is not None else (number.reason or "not measured")
+        why = "" if number.value is None or number.is_over_starts else ", without an interval over starts"
+        clause = f"{words(result.shape, is_attention=options.is_attention)}: {value}{why}"
+        by_verdict[judge_over_starts(number, least)].append(clause)
     if by_verdict["no"]:
-        return Gate("no", f"Below {asked}: {'; '.join(by_verdict['no'])}.")
+        return Gate("no", f"Below {requirement}: {'; '.join(by_verdict['no'])}.")
     if by_verdict["unsure"]:
-        return Gate("unsure", f"Unsure of {asked}: {'; '.join(by_verdict['unsure'])}.")
-    return Gate("yes", f"Every shape has {asked}.")
+        return Gate("unsure", f"Unsure of {requirement}: {'; '.join(by_verdict['unsure'])}.")
+    return Gate("yes", f"Every shape has {requirement}.")

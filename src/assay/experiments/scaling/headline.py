@@ -36,21 +36,21 @@ def headline(options: ScalingOptions, found: Analysis) -> str:
 
 def largest(found: Analysis) -> Scaled:
     """Return the shape that the answer is about: most ranks, the largest ring, the longest sequence."""
-    return max(found.measured, key=lambda each: (each.shape.world, each.shape.ring, each.shape.sequence))
+    return max(found.measured, key=lambda result: (result.shape.world, result.shape.ring, result.shape.sequence))
 
 
 def who(options: ScalingOptions, scaled: Scaled) -> str:
     """Name a shape's ranks by what they run on."""
     world = scaled.shape.world
     own = options.kind == "cuda" and len(options.devices) >= world
-    said = f"{world} GPUs" if own else f"{world} ranks"
+    text = f"{world} GPUs" if own else f"{world} ranks"
     if options.kind == "cuda" and not own:
-        said += f" on {len(options.devices)} GPU{'' if len(options.devices) == 1 else 's'}"
+        text += f" on {len(options.devices)} GPU{'' if len(options.devices) == 1 else 's'}"
     if not options.is_attention:
-        return said
+        return text
     if scaled.shape.ring == 1:
-        return f"{said}, each with sequences of its own,"
-    return f"{said} in {'one ring' if scaled.shape.rings == 1 else f'{scaled.shape.rings} rings'}"
+        return f"{text}, each with sequences of its own,"
+    return f"{text} in {'one ring' if scaled.shape.rings == 1 else f'{scaled.shape.rings} rings'}"
 
 
 def _buys(options: ScalingOptions, scaled: Scaled) -> str:
@@ -74,41 +74,41 @@ def _limit(scaled: Scaled) -> str:
     value, ends = factors[worst].value or 1.0, factors[worst].ends
     if value >= LITTLE:
         return "little is lost anywhere"
-    said = f"most is lost to {SPLIT[worst]} (×{value:.2f}): {LIMITS[worst]}"
-    return said if ends is not None and ends[1] < 1 else f"perhaps {said}"
+    text = f"most is lost to {SPLIT[worst]} (×{value:.2f}): {LIMITS[worst]}"
+    return text if ends is not None and ends[1] < 1 else f"perhaps {text}"
 
 
 def _elsewhere(found: Analysis, main: Scaled) -> list[str]:
     """Say how it is at the other sequences."""
     shape = main.shape
     others = [
-        each
-        for each in found.measured
-        if (each.shape.world, each.shape.ring) == (shape.world, shape.ring) and each.shape != shape
+        result
+        for result in found.measured
+        if (result.shape.world, result.shape.ring) == (shape.world, shape.ring) and result.shape != shape
     ]
-    told = [f"{share(each['efficiency'])} at {each.shape.sequence}" for each in others[:2]]
-    return [f"It is {' and '.join(told)}"] if told else []
+    clauses = [f"{share(result['efficiency'])} at {result.shape.sequence}" for result in others[:2]]
+    return [f"It is {' and '.join(clauses)}"] if clauses else []
 
 
 def _doubts(options: ScalingOptions, found: Analysis) -> list[str]:
-    bare = sum(each["efficiency"].ends is None for each in found.measured)
-    missing = [each for each in found.all if each.status not in {"ok", None}]
-    said = []
+    bare = sum(result["efficiency"].ends is None for result in found.measured)
+    missing = [result for result in found.all if result.status not in {"ok", None}]
+    sentences = []
     if bare:
         more = "more --benchmark-runs, or --repeat 3, give one"
-        said.append(f"{'It has' if bare == 1 else f'{bare} shapes have'} no interval; {more}")
+        sentences.append(f"{'It has' if bare == 1 else f'{bare} shapes have'} no interval; {more}")
     if missing:
-        names = [words(each.shape, is_attention=options.is_attention) for each in missing]
-        said.append(f"Not measured: {'; '.join(names[:3])}{' and more' if len(names) > 3 else ''}")
-    return said
+        names = [words(result.shape, is_attention=options.is_attention) for result in missing]
+        sentences.append(f"Not measured: {'; '.join(names[:3])}{' and more' if len(names) > 3 else ''}")
+    return sentences
 
 
 def _without_one(options: ScalingOptions, found: Analysis) -> str:
     """Say what ranks do where nothing could be held against one of them: it may be too much for one."""
-    known = [each for each in found.all if each["time"].value is not None]
-    if not known:
+    measured = [result for result in found.all if result["time"].value is not None]
+    if not measured:
         return "Nothing could be measured."
-    main = max(known, key=lambda each: (each.shape.world, each.shape.ring, each.shape.sequence))
+    main = max(measured, key=lambda result: (result.shape.world, result.shape.ring, result.shape.sequence))
     unit = "tokens/s" if options.is_attention else "calls/s"
     at = f" at {main.shape.sequence} tokens" if main.shape.sequence else ""
     several = main.shape.world > 1
@@ -118,5 +118,5 @@ def _without_one(options: ScalingOptions, found: Analysis) -> str:
     )
     if not found.scaled:
         return f"{done}; what more ranks buy was not asked: `--nproc 2` does."
-    why = next((each.reason or each["efficiency"].reason for each in found.scaled), None)
+    why = next((result.reason or result["efficiency"].reason for result in found.scaled), None)
     return f"{done}; what more ranks buy is not known: {why}."

@@ -67,10 +67,10 @@ def trial_for(devices: Sequence[str], ranks: int, *, timeout_s: float, seed: int
     }
     subjects: list[Subject] = []
     for changed in CASES.values():
-        given = {**shape, **{name: str(value).lower() for name, value in changed.items()}}
-        subjects.append(registry.subject("dilated_attention@torch", device_kind=kind, given=given, ranks=ranks))
-    places = tuple(devices[rank % len(devices)] for rank in range(ranks))
-    role = Role(name=ROLE, subjects=tuple(subjects), ranks=ranks, devices=places, isolation="none")
+        params = {**shape, **{name: str(value).lower() for name, value in changed.items()}}
+        subjects.append(registry.subject("dilated_attention@torch", device_kind=kind, given=params, ranks=ranks))
+    rank_devices = tuple(devices[rank % len(devices)] for rank in range(ranks))
+    role = Role(name=ROLE, subjects=tuple(subjects), ranks=ranks, devices=rank_devices, isolation="none")
     method = Method(duration_s=timeout_s, warmup_runs=0, benchmark_runs=1, timeout_s=timeout_s)
     return Trial(block="test", roles=(role,), method=method, seed=seed)
 
@@ -80,7 +80,11 @@ def judged(trial: Trial, evidence: Sequence[Evidence], reason: str | None) -> Te
     role = trial.roles[0]
     on = ", ".join(dict.fromkeys(role.devices))
     cases = tuple(
-        _case(name, [facts for each in evidence for facts in each.subjects if facts.subject == number], role.ranks)
+        _case(
+            name,
+            [facts for rank_evidence in evidence for facts in rank_evidence.subjects if facts.subject == number],
+            role.ranks,
+        )
         for number, name in enumerate(CASES)
     )
     wrong = reason or next((f"{case.name}: {case.said}" for case in cases if not case.passed), None)
@@ -95,20 +99,20 @@ def _case(name: str, found: Sequence[SubjectFacts], ranks: int) -> Case:
     received, expected = _total(found, "received_bytes"), _total(found, "expected_received_bytes")
     right = all(check.passed for check in checks) and error <= AT_MOST
     moved = ranks == 1 or (received is not None and received == expected and received > 0)
-    said = f"forward and gradients within {error:.1e}"
+    outcome = f"forward and gradients within {error:.1e}"
     if ranks > 1:
-        told = (
+        counted = (
             "not counted"
             if received is None or expected is None
             else f"{received:.0f} B received, {expected:.0f} by the formula"
         )
-        said = f"{said}; {told}"
+        outcome = f"{outcome}; {counted}"
     return Case(
-        name=name, passed=right and moved, said=said, error=error, received_bytes=received, expected_bytes=expected
+        name=name, passed=right and moved, said=outcome, error=error, received_bytes=received, expected_bytes=expected
     )
 
 
 def _total(found: Iterable[SubjectFacts], name: str) -> float | None:
     values = [facts.measured.get(name) for facts in found if facts.measured is not None]
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present and len(present) == len(values) else None

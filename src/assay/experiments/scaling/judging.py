@@ -36,11 +36,11 @@ def judge(row: Row, least: float) -> Judged:
 def can_decide(each: Sequence[Judged]) -> bool:
     """Return whether there is a shape that a gate can rest on, whatever its efficiency is."""
     return any(
-        one.row.by is not None
-        and one.row.over_starts
-        and one.row.efficiency is not None
-        and one.row.efficiency.low is not None
-        for one in each
+        judged_row.row.by is not None
+        and judged_row.row.over_starts
+        and judged_row.row.efficiency is not None
+        and judged_row.row.efficiency.low is not None
+        for judged_row in each
     )
 
 
@@ -51,7 +51,7 @@ def judged(rows: Sequence[Row], least: float) -> tuple[Judged, ...]:
 
 def verdict_of(each: Sequence[Judged]) -> Verdict:
     """Return the verdict on all: one that is surely not enough decides; nothing to judge decides nothing."""
-    verdicts = {one.verdict for one in each}
+    verdicts = {judged_row.verdict for judged_row in each}
     if "no" in verdicts:
         return "no"
     return "unsure" if "unsure" in verdicts or not verdicts else "yes"

@@ -74,8 +74,10 @@ def link_of(text: str) -> Link:
     word = text.strip()
     if word.lower() in KNOWN:
         name = word.lower()
-        known = KNOWN[name]
-        return Link(name=name, alpha_s=known.alpha_s, beta_bytes_per_s=known.share * known.nominal_bytes_per_s)
+        known_link = KNOWN[name]
+        return Link(
+            name=name, alpha_s=known_link.alpha_s, beta_bytes_per_s=known_link.share * known_link.nominal_bytes_per_s
+        )
     alpha, colon, beta = word.partition(":")
     if not colon:
         raise BadInput(
@@ -91,9 +93,11 @@ def told(link: Link) -> str:
     """Return a link in words, with what is assumed of it."""
     rate = f"{link.beta_bytes_per_s / 1e9:.4g} GB/s a GPU and direction"
     start = f"{link.alpha_s * 1e6:.3g} µs to start a message"
-    known = KNOWN.get(link.name)
+    known_link = KNOWN.get(link.name)
     of_it = (
-        "" if known is None else f", {known.share:.0%} of the {known.nominal_bytes_per_s / 1e9:.3g} of {known.title}"
+        ""
+        if known_link is None
+        else f", {known_link.share:.0%} of the {known_link.nominal_bytes_per_s / 1e9:.3g} of {known_link.title}"
     )
     return f"{link.name}: {rate}{of_it}; {start}; ±{link.uncertainty:.0%}"
 

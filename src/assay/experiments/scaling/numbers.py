@@ -90,5 +90,5 @@ class Known:
 def known(basis: Basis, name: str, values: NDArray[np.float64]) -> Known:
     """Return the number of that name whose array this is."""
     quantity = QUANTITIES[name]
-    found = basis.estimate(values, quantity.unit, quantity.words)
-    return Known(found, None if found is not None else "it comes out as no number")
+    estimate = basis.estimate(values, quantity.unit, quantity.words)
+    return Known(estimate, None if estimate is not None else "it comes out as no number")

@@ -44,7 +44,7 @@ def older_files(options: ScalingOptions, found: Analysis, model: str) -> dict[st
         "config": {**config(options), DEVICE: model},
         "world_size": max(1, *options.worlds),
         "timestamp": datetime.fromisoformat(first).strftime("%Y%m%d_%H%M%S"),
-        "results": [row for each in found.all if each.facts is not None for row in rows(options, found, each)],
+        "results": [row for result in found.all if result.facts is not None for row in rows(options, found, result)],
     }
     return {FILE: json.dumps(content, indent=2, ensure_ascii=False) + "\n"}
 
@@ -94,11 +94,11 @@ def rows(options: ScalingOptions, found: Analysis, each: Scaled) -> list[JsonVal
     if total_us is not None and alone_us is not None:
         whole["distributed_overhead_ms"] = (total_us - alone_us / divided) / 1e3
     memory = {m.rank: m for m in each.facts.memory} if each.facts is not None else {}
-    found_rows: list[JsonValue] = []
+    rank_rows: list[JsonValue] = []
     for rank in range(shape.world):
         forward, total = _median_ms(timings, "forward", rank), _median_ms(timings, "total", rank)
         held = memory.get(rank)
-        found_rows.append(
+        rank_rows.append(
             {
                 "seq_length": length,
                 "ring_size": shape.ring,
@@ -113,7 +113,7 @@ def rows(options: ScalingOptions, found: Analysis, each: Scaled) -> list[JsonVal
                 "communication_time_ms": _communication_ms(timings, rank),
             }
         )
-    return found_rows
+    return rank_rows
 
 
 def _median_ms(timings: list[Timing], name: str, rank: int) -> float | None:

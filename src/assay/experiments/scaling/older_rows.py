@@ -62,11 +62,11 @@ def parse(content: JsonValue, source: str) -> Read:
     by_shape: dict[tuple[int, int, int], list[Entry]] = {}
     problems: dict[str, None] = {}
     for entry in results:
-        found = _shape(entry, content)
-        if isinstance(found, str):
-            problems[found] = None
+        parsed = _shape(entry, content)
+        if isinstance(parsed, str):
+            problems[parsed] = None
         elif isinstance(entry, dict):
-            by_shape.setdefault(found, []).append(entry)
+            by_shape.setdefault(parsed, []).append(entry)
     if not by_shape:
         raise BadInput("; ".join(problems) or "its list of results is empty")
     rows = tuple(_row(shape, ranks, content, source) for shape, ranks in sorted(by_shape.items()))
@@ -96,7 +96,7 @@ def _row(shape: tuple[int, int, int], ranks: Sequence[Entry], content: Entry, so
     batch = _count(config.get("batch_size")) or _count(ranks[0].get("effective_batch_size"))
     time_ms = _time_ms(ranks, None if batch is None or not isinstance(by, str) else batch * tokens)
     memory = max(_numbers(ranks, "memory_allocated_gb"), default=None)
-    found = Row(
+    row = Row(
         source=source,
         by=by if isinstance(by, str) else None,
         setting=setting_of(config),
@@ -112,15 +112,15 @@ def _row(shape: tuple[int, int, int], ranks: Sequence[Entry], content: Entry, so
         memory_gib=None if memory is None else memory * GIB_OF_GB,
         note=None if isinstance(by, str) else OLDER,
     )
-    return _with_intervals(found, content) if isinstance(by, str) else found
+    return _with_intervals(row, content) if isinstance(by, str) else row
 
 
 def _with_intervals(row: Row, content: Entry) -> Row:
     """Return a row with the numbers and intervals that Assay wrote of its shape; as it is where there are none."""
-    wanted = {"seq_length": row.tokens, "world_size": row.world, "ring_size": row.ring}
+    keys = {"seq_length": row.tokens, "world_size": row.world, "ring_size": row.ring}
     shapes = content.get("assay_shapes")
     for entry in shapes if isinstance(shapes, list) else []:
-        if isinstance(entry, dict) and all(entry.get(name) == value for name, value in wanted.items()):
+        if isinstance(entry, dict) and all(entry.get(name) == value for name, value in keys.items()):
             note = entry.get("note")
             return replace(
                 row,
@@ -161,8 +161,8 @@ def written_span(span: Span | None) -> JsonValue:
 
 def setting_of(config: Entry) -> Setting:
     """Return what two results must have in common, as words."""
-    told = {name: config[name] for name in SETTING if config.get(name) is not None}
-    return tuple((name, _written(value)) for name, value in told.items())
+    values = {name: config[name] for name in SETTING if config.get(name) is not None}
+    return tuple((name, _written(value)) for name, value in values.items())
 
 
 def _written(value: JsonValue) -> str:

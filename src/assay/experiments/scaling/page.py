@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 def page(machine: Machine, options: ScalingOptions, found: Analysis, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
-    drawn = drawn_of(options, found)
+    figures = drawn_of(options, found)
     short = split_table(options, found, with_intervals=False)
     answer = (buys_table(options, found), *short, *remarks(options, found))
     factors = tuple(split_table(options, found, with_intervals=True))
     sections = [
         Section(title="Results", elements=answer),
-        Section(title="Over ranks", elements=(*drawn.scaling, *passes_table(options, found))),
+        Section(title="Over ranks", elements=(*figures.scaling, *passes_table(options, found))),
         Section(title="Where the efficiency goes", elements=factors),
         Section(title="Communication", elements=tuple(communication_tables(options, found))),
         Section(title="Predicted and measured", elements=tuple(prediction_table(options, found))),
         Section(title="Is it right?", elements=(*truth_table(options, found), *bytes_table(options, found))),
-        Section(title="Memory", elements=(*memory_table(options, found), *drawn.memory)),
+        Section(title="Memory", elements=(*memory_table(options, found), *figures.memory)),
         Section(
             title="Arithmetic and energy",
             elements=(*arithmetic_table(options, found), *energy_table(options, found)),
         ),
-        Section(title="At a glance", elements=drawn.heat_maps),
+        Section(title="At a glance", elements=figures.heat_maps),
         Section(title="Every sample", elements=tuple(samples(options, found))),
         Section(title="What ran when", elements=_placement(found, records)),
         *trouble(records),
@@ -65,7 +65,7 @@ def page(machine: Machine, options: ScalingOptions, found: Analysis, findings: F
 
 
 def _tone(options: ScalingOptions, found: Analysis) -> Tone:
-    if not any(each.facts is not None for each in found.all):
+    if not any(result.facts is not None for result in found.all):
         return "bad"
     if not found.measured:
         return "plain"
@@ -74,7 +74,7 @@ def _tone(options: ScalingOptions, found: Analysis) -> Tone:
 
 def _placement(found: Analysis, records: Records) -> tuple[Element, ...]:
     labels = {record.trial: str(plan.trial.settings["phase"]) for plan, record in found.laid.tried}
-    traces = [trace for each in found.all if each.facts is not None for trace in each.facts.traces]
+    traces = [trace for result in found.all if result.facts is not None for trace in result.facts.traces]
     notes = dict.fromkeys(note for record in records for note in record.notes)
     return (
         *timeline(found, records),

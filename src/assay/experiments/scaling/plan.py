@@ -49,22 +49,22 @@ class Planned:
 
 def blocks(options: ScalingOptions) -> list[Block]:
     """Return everything that will be measured, in order; predictions are not yet in it."""
-    found = []
+    result = []
     if options.yardstick is not None:
-        trials = tuple(each.trial for each in planned(options) if each.kind == "yardstick")
-        found.append(Block(name=YARDSTICKS, why="what a large matmul reaches here", trials=trials))
+        trials = tuple(planned_trial.trial for planned_trial in planned(options) if planned_trial.kind == "yardstick")
+        result.append(Block(name=YARDSTICKS, why="what a large matmul reaches here", trials=trials))
     for repeat in range(1, options.repeat + 1):
         again = f", repeat {repeat} of {options.repeat}" if options.repeat > 1 else ""
         for length in in_order(lengths(options), options.seed, repeat):
             alone = Shape(length, 1, 1)
             shares = ", and its share of rings" if rings_at(options, length) else ""
-            found.append(_block(options, repeat, alone, f"{_words(options, alone)}{shares}{again}"))
+            result.append(_block(options, repeat, alone, f"{_words(options, alone)}{shares}{again}"))
             mine = [shape for shape in shapes(options) if shape.sequence == length]
-            found += [
+            result += [
                 _block(options, repeat, shape, f"{_words(options, shape)}{again}")
                 for shape in in_order(mine, options.seed, repeat)
             ]
-    return found
+    return result
 
 
 def in_order(items: Iterable[ItemT], seed: int, repeat: int) -> list[ItemT]:
@@ -90,7 +90,7 @@ def planned(options: ScalingOptions) -> Iterator[Planned]:
 
 
 def _block(options: ScalingOptions, repeat: int, shape: Shape, why: str) -> Block:
-    trials = tuple(each.trial for each in _of_block(options, repeat, shape))
+    trials = tuple(planned_trial.trial for planned_trial in _of_block(options, repeat, shape))
     return Block(name=block_name(repeat, shape), why=why, trials=trials)
 
 
@@ -116,14 +116,14 @@ def subjects_of(options: ScalingOptions, shape: Shape) -> dict[str, Subject]:
     """
     if not options.is_attention:
         return {"total": _subject(options, shape)}
-    found = {
+    subjects = {
         "forward": _subject(options, shape, passes="forward", only="all"),
         "total": _subject(options, shape, passes="total", only="all"),
     }
     if sends(options, shape):
-        found["compute"] = _subject(options, shape, passes="total", only="compute")
-        found["communication"] = _subject(options, shape, passes="total", only="communication")
-    return found
+        subjects["compute"] = _subject(options, shape, passes="total", only="compute")
+        subjects["communication"] = _subject(options, shape, passes="total", only="communication")
+    return subjects
 
 
 def _subject(options: ScalingOptions, shape: Shape, **changed: str) -> Subject:
@@ -152,19 +152,19 @@ def first_shape(options: ScalingOptions) -> Shape:
 def _of_share(options: ScalingOptions, repeat: int, shape: Shape) -> Planned:
     """Return one rank that computes, alone, what the last rank of a ring computes."""
     subject = _subject(options, shape, passes="total", only="compute")
-    said = f"{shape.sequence} tokens, one rank alone with its share of a ring of {shape.ring}"
+    name = f"{shape.sequence} tokens, one rank alone with its share of a ring of {shape.ring}"
     block = block_name(repeat, shape.alone)
     role = _role(options, (subject,), 1)
-    trial = _trial(options, role, _counted(options), block=block, phase=said, repeat=repeat)
+    trial = _trial(options, role, _counted(options), block=block, phase=name, repeat=repeat)
     return Planned("share", shape, repeat, ("share",), trial)
 
 
 def _of_energy(options: ScalingOptions, shape: Shape) -> Planned:
     subject = subjects_of(options, shape)["total"]
     method = Method(duration_s=ENERGY_S, warmup_runs=options.warmup_runs, timeout_s=options.timeout_s)
-    said = f"energy of {_words(options, shape)}"
+    name = f"energy of {_words(options, shape)}"
     role = _role(options, (subject,), shape.world)
-    trial = _trial(options, role, method, block=block_name(FIRST, shape), phase=said)
+    trial = _trial(options, role, method, block=block_name(FIRST, shape), phase=name)
     return Planned("energy", shape, FIRST, ("total",), trial)
 
 

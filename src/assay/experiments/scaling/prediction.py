@@ -59,7 +59,7 @@ def predict(compute_s: Estimate, traffic: Traffic, link: Link) -> Predicted:
     communication_s = link.time_s(*counts)
     if not any(counts):
         return Predicted(compute_s, compute_s.value, 0.0, (ALIKE, NOTHING_SENT))
-    known = compute_s.low is not None and compute_s.high is not None
+    has_interval = compute_s.low is not None and compute_s.high is not None
     low = max(compute_s.low, link.fastest_s(*counts)) if compute_s.low is not None else None
     high = compute_s.high + link.slowest_s(*counts) if compute_s.high is not None else None
     hidden, bare = max(compute_s.value, communication_s), compute_s.value + communication_s
@@ -69,7 +69,7 @@ def predict(compute_s: Estimate, traffic: Traffic, link: Link) -> Predicted:
         high=high,
         unit="s",
         scope="machine",
-        method=METHOD if known else f"{METHOD}; no interval, as the computation has none",
+        method=METHOD if has_interval else f"{METHOD}; no interval, as the computation has none",
         confidence=compute_s.confidence,
         n=compute_s.n,
     )
@@ -83,11 +83,11 @@ def traffic_of(costs: Costs, ranks: int, *, backward: bool) -> Traffic:
     """
     last = ranks - 1
     received = costs.received_bytes(last, ranks)
-    taken = steps(costs.ladder, costs.sequence // ranks, Seat(last, ranks), causal=costs.causal)
-    messages = sum(step.receive_from is not None for step in taken)
+    received_steps = steps(costs.ladder, costs.sequence // ranks, Seat(last, ranks), causal=costs.causal)
+    messages = sum(step.receive_from is not None for step in received_steps)
     if backward:
         received += costs.backward_received_bytes(last, ranks)
-        messages = 2 * messages + sum(step.helper is not None for step in taken)
+        messages = 2 * messages + sum(step.helper is not None for step in received_steps)
     return Traffic(messages, received)
 
 

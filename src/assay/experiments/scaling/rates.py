@@ -26,8 +26,8 @@ def yardstick(subject: Subject, kind: str) -> Subject:
     from assay.workloads import registry
 
     side = str(SIDE[kind])
-    given = {"m": side, "n": side, "k": side, "dtype": str(subject.params.get("dtype", "float32"))}
-    return registry.subject("gemm@torch", device_kind=kind, given=given)
+    params = {"m": side, "n": side, "k": side, "dtype": str(subject.params.get("dtype", "float32"))}
+    return registry.subject("gemm@torch", device_kind=kind, given=params)
 
 
 def matmul_flop_per_s(options: ScalingOptions, records: Records) -> Known:

@@ -111,23 +111,23 @@ def _with_speedup(row: Row, rows: Sequence[Row]) -> Row:
     per_rank = alone.time_ms.value / alone.tokens if alone.tokens else alone.time_ms.value
     work = row.rings * (row.tokens or 1)
     faster = work * per_rank / row.time_ms.value
-    said = [row.note] if row.note else []
+    notes = [row.note] if row.note else []
     if alone.world > 1:
-        said.append(f"held against one of {alone.world} ranks side by side, as one alone was not measured")
+        notes.append(f"held against one of {alone.world} ranks side by side, as one alone was not measured")
     elif alone.source != row.source:
-        said.append(f"held against one rank of {alone.source}")
-    return replace(row, speedup=Span(faster), efficiency=Span(faster / row.world), note="; ".join(said) or None)
+        notes.append(f"held against one rank of {alone.source}")
+    return replace(row, speedup=Span(faster), efficiency=Span(faster / row.world), note="; ".join(notes) or None)
 
 
 def baseline_of(row: Row, rows: Sequence[Row]) -> Row | None:
     """Return one rank with the same work: of the same source if it has it, alone rather than among others."""
-    wanted = row.asked
+    length = row.asked
     same = [
         other
         for other in rows
         if other.ring == 1
         and (other.by is None) == (row.by is None)
-        and (other.setting, other.batch, other.tokens) == (row.setting, row.batch, wanted)
+        and (other.setting, other.batch, other.tokens) == (row.setting, row.batch, length)
     ]
     return min(same, key=lambda other: (other.world > 1, other.source != row.source, other.world), default=None)
 

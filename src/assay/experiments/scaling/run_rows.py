@@ -24,8 +24,8 @@ MIB_OF_GIB = 1024.0
 def rows_of(options: ScalingOptions, analysis: Analysis, source: str, version: str, model: str) -> tuple[Row, ...]:
     """Return a row for each shape that has a time; ``model`` is that of the devices."""
     setting = (*_setting(options, options.subject.params), ("isolation", options.isolation), (DEVICE, model))
-    found = (_row(options, each, source, version, setting) for each in analysis.all)
-    return tuple(row for row in found if row is not None)
+    rows = (_row(options, result, source, version, setting) for result in analysis.all)
+    return tuple(row for row in rows if row is not None)
 
 
 def _row(options: ScalingOptions, each: Scaled, source: str, version: str, setting: Setting) -> Row | None:
@@ -73,7 +73,7 @@ def _span(number: Known, scale: float = 1.0) -> Span | None:
 
 
 def _most(mib: Sequence[float | None]) -> float | None:
-    return max((each / MIB_OF_GIB for each in mib if each is not None), default=None)
+    return max((value / MIB_OF_GIB for value in mib if value is not None), default=None)
 
 
 def _setting(options: ScalingOptions, params: Params) -> Setting:
@@ -82,7 +82,7 @@ def _setting(options: ScalingOptions, params: Params) -> Setting:
         config = ((f"config {name}", str(value)) for name, value in (options.subject.config or {}).items())
         return (("workload", options.subject.label), *((name, str(value)) for name, value in params.items()), *config)
     heads, dim = params["heads"], params["dim"]
-    told = {
+    values = {
         "embed_dim": int(str(heads)) * int(str(dim)),
         "num_heads": heads,
         "num_kv_heads": None if params["key_heads"] == heads else params["key_heads"],
@@ -93,4 +93,4 @@ def _setting(options: ScalingOptions, params: Params) -> Setting:
         "offset": None if params["offset"] == "modulo" else params["offset"],
         "backend": params["backend"],
     }
-    return tuple((name, str(told[name])) for name in SETTING if told.get(name) is not None)
+    return tuple((name, str(values[name])) for name in SETTING if values.get(name) is not None)

@@ -77,7 +77,7 @@ def skipped(options: ScalingOptions) -> tuple[Skipped, ...]:
     """Return every combination that was asked for and is not measured."""
     rings = options.rings if options.is_attention else ()
     return (
-        *(Skipped(each.world, None, each.reason) for each in options.beyond),
+        *(Skipped(unavailable.world, None, unavailable.reason) for unavailable in options.beyond),
         *(
             Skipped(world, ring, reason)
             for world in options.worlds
@@ -90,16 +90,16 @@ def skipped(options: ScalingOptions) -> tuple[Skipped, ...]:
 def sentences(left: Iterable[Skipped]) -> list[str]:
     """Say what is skipped and why, rings of one world and reason together: "Rings of 4 and 8 over 2 ranks: …"."""
     together: dict[tuple[int, str], list[Skipped]] = {}
-    for each in left:
-        together.setdefault((each.world, each.reason), []).append(each)
-    said = []
+    for shape in left:
+        together.setdefault((shape.world, shape.reason), []).append(shape)
+    sentences_out = []
     for (world, reason), several in together.items():
         what = f"{world} rank{'' if world == 1 else 's'}"
-        rings = [str(each.ring) for each in several if each.ring is not None]
+        rings = [str(shape.ring) for shape in several if shape.ring is not None]
         if rings:
             what = f"Rings of {' and '.join(filter(None, (', '.join(rings[:-1]), rings[-1])))} over {what}"
-        said.append(f"{what}: {reason}.")
-    return said
+        sentences_out.append(f"{what}: {reason}.")
+    return sentences_out
 
 
 def rings_at(options: ScalingOptions, length: int) -> tuple[int, ...]:

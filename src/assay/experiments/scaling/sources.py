@@ -55,9 +55,9 @@ def read(path: Path) -> Sources:
     unusable: list[str] = []
     notes: list[str] = []
     measured = [row for run in runs for row in _tried(_run, run, unusable)]
-    copies = [written for run in runs for written in _written(run)]
-    told = sorted(_files(files, copies, unusable, notes), key=lambda each: each[0])
-    rows = [*(row for _, of_file in told for row in of_file), *measured]
+    copies = [copy for run in runs for copy in _written(run)]
+    by_time = sorted(_files(files, copies, unusable, notes), key=lambda timed_rows: timed_rows[0])
+    rows = [*(row for _, of_file in by_time for row in of_file), *measured]
     if not rows:
         raise BadInput(f"Nothing in {path} can be used: {'; '.join(unusable)}.")
     each_once = newest(rows)
@@ -86,22 +86,22 @@ def _files(
     files: Sequence[Path], copies: Sequence[JsonValue], unusable: list[str], notes: list[str]
 ) -> list[tuple[str, tuple[Row, ...]]]:
     """Return what each file tells, and when it was written; one that says the same as another is read once."""
-    seen = [json.dumps(copy, sort_keys=True) for copy in copies]
-    found: list[tuple[str, tuple[Row, ...]]] = []
+    texts = [json.dumps(copy, sort_keys=True) for copy in copies]
+    result: list[tuple[str, tuple[Row, ...]]] = []
     for file in files:
         for content in _tried(_content, file, unusable):
             text = json.dumps(content, sort_keys=True)
-            if text in seen:
+            if text in texts:
                 continue
-            seen.append(text)
+            texts.append(text)
             try:
-                told = parse(content, file.name)
+                parsed = parse(content, file.name)
             except BadInput as error:
                 unusable.append(f"{file}: {error}")
                 continue
-            found.append((told.timestamp, told.rows))
-            notes += [f"{file}: {problem}." for problem in told.problems]
-    return found
+            result.append((parsed.timestamp, parsed.rows))
+            notes += [f"{file}: {problem}." for problem in parsed.problems]
+    return result
 
 
 def _tried(reader: Callable[[Path], list[ItemT]], path: Path, unusable: list[str]) -> list[ItemT]:

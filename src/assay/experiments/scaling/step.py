@@ -31,7 +31,7 @@ def prediction(options: ScalingOptions, block: Block, records: Records) -> dict[
     if options.link is None:
         return None
     ids = {trial.id for trial in block.trials}
-    plan = next(each for each in planned(options) if each.trial.id in ids)
+    plan = next(planned_trial for planned_trial in planned(options) if planned_trial.trial.id in ids)
     if plan.shape.world == 1:
         return None
     predicted = forecast(options, laid_out(options, records), plan.shape, plan.repeat)

@@ -46,9 +46,9 @@ def name_of(options: ScalingOptions, each: Scaled) -> str:
 
 def how_sure(options: ScalingOptions, found: Analysis) -> str:
     """Say what intervals are of, or why there is none."""
-    known = [each["time"] for each in found.all if each["time"].estimate is not None]
-    if known and all(each.ends is None for each in known):
-        why = known[0].why_unsure or "no interval"
+    times = [result["time"] for result in found.all if result["time"].estimate is not None]
+    if times and all(result.ends is None for result in times):
+        why = times[0].why_unsure or "no interval"
         return f"{why[:1].upper()}{why[1:]}."
     if options.repeat > 1:
         return f"95 % intervals over {options.repeat} repeats, each started afresh (Student's t)."
@@ -61,22 +61,22 @@ def buys_table(options: ScalingOptions, found: Analysis) -> Table:
     unit = "tokens/s" if options.is_attention else "calls/s"
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
-    for each in found.all:
-        if each.facts is None:
-            rows.append((name_of(options, each), each.status or "not yet measured", None, None, None))
-            tones.append("bad" if each.status == "failed" else "unsure")
+    for result in found.all:
+        if result.facts is None:
+            rows.append((name_of(options, result), result.status or "not yet measured", None, None, None))
+            tones.append("bad" if result.status == "failed" else "unsure")
             continue
-        several = each.shape.world > 1
+        several = result.shape.world > 1
         rows.append(
             (
-                name_of(options, each),
-                time_cell(bare(each["time"])),
-                rate_cell(bare(each["throughput"])),
-                ratio_cell(each["speedup"]),
-                percent_cell(each["efficiency"]),
+                name_of(options, result),
+                time_cell(bare(result["time"])),
+                rate_cell(bare(result["throughput"])),
+                ratio_cell(result["speedup"]),
+                percent_cell(result["efficiency"]),
             )
         )
-        tones.append(TONES[judge(each["efficiency"], least)] if several else "plain")
+        tones.append(TONES[judge(result["efficiency"], least)] if several else "plain")
     passes = ", forward and backward" if options.is_attention else ""
     return Table(
         title=f"What more ranks buy, {options.mode} scaling: {options.subject.label}",
@@ -99,11 +99,13 @@ SHORTLY = (
 
 def split_table(options: ScalingOptions, found: Analysis, *, with_intervals: bool) -> list[Element]:
     """Return the factors of each efficiency: short for the answer, with intervals for who asks more."""
-    known = [each for each in found.measured if each["split_shard"].estimate is not None]
-    if not known:
+    measured = [result for result in found.measured if result["split_shard"].estimate is not None]
+    if not measured:
         return []
-    keep = (lambda each: each) if with_intervals else bare
-    rows = tuple((name_of(options, each), *(factor_cell(keep(each[name])) for name in SPLIT)) for each in known)
+    keep = (lambda result: result) if with_intervals else bare
+    rows = tuple(
+        (name_of(options, result), *(factor_cell(keep(result[name])) for name in SPLIT)) for result in measured
+    )
     meant = (
         "Shards: a rank's share computed alone, against the whole computed alone over the ranks of a ring. Contention: "
         "that share alone, against the same beside neighbours. Balance: mean computing, against the slowest rank's. "
@@ -121,21 +123,21 @@ def split_table(options: ScalingOptions, found: Analysis, *, with_intervals: boo
 
 def communication_tables(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the three runs of one plan: all of it, computing only, transfers only; and what follows from them."""
-    sent = [each for each in found.scaled if each["communication"].estimate is not None]
+    sent = [result for result in found.scaled if result["communication"].estimate is not None]
     silent: dict[str, list[str]] = {}
-    for each in found.scaled:
-        if each.facts is not None and each not in sent:
-            silent.setdefault(each["communication"].reason or "", []).append(name_of(options, each))
-    said = [Text(text=f"{reason[:1].upper()}{reason[1:]} ({'; '.join(those)}).") for reason, those in silent.items()]
+    for result in found.scaled:
+        if result.facts is not None and result not in sent:
+            silent.setdefault(result["communication"].reason or "", []).append(name_of(options, result))
+    notes = [Text(text=f"{reason[:1].upper()}{reason[1:]} ({'; '.join(those)}).") for reason, those in silent.items()]
     if not sent:
-        return list(said)
+        return list(notes)
     return [
         Table(
             title="Three runs of one plan",
             columns=columns(shape_head(options), "all of it", "computing only", "transfers only"),
             rows=tuple(
-                (name_of(options, each), *(time_cell(each[name]) for name in ("time", "compute", "communication")))
-                for each in sent
+                (name_of(options, result), *(time_cell(result[name]) for name in ("time", "compute", "communication")))
+                for result in sent
             ),
             note="Each the median over iterations of its slowest rank, taken in turns in one process.",
         ),
@@ -144,20 +146,20 @@ def communication_tables(options: ScalingOptions, found: Analysis) -> list[Eleme
             columns=columns(shape_head(options), "exposed", "of the time", "hidden", "received"),
             rows=tuple(
                 (
-                    name_of(options, each),
-                    time_cell(each["exposed"]),
-                    percent_cell(each["exposed_share"]),
-                    percent_cell(each["overlap"]),
-                    bytes_cell(each.facts.received_bytes if each.facts is not None else None),
+                    name_of(options, result),
+                    time_cell(result["exposed"]),
+                    percent_cell(result["exposed_share"]),
+                    percent_cell(result["overlap"]),
+                    bytes_cell(result.facts.received_bytes if result.facts is not None else None),
                 )
-                for each in sent
+                for result in sent
             ),
             note=(
                 "Exposed: all of it less computing only. Hidden: the share of the transfers that is not exposed; below "
                 "0 % both together take longer than one after the other. Received: by all ranks in one call."
             ),
         ),
-        *said,
+        *notes,
     ]
 
 
@@ -170,13 +172,13 @@ def sharing(options: ScalingOptions) -> str:
 
 def remarks(options: ScalingOptions, found: Analysis) -> list[Element]:
     """Return the gate's answer, what was skipped, and what crowds the cores."""
-    said: list[Element] = []
+    texts: list[Element] = []
     answer = gate(options, found)
     if answer is not None:
-        said.append(Text(text=answer.sentence, tone=TONES[answer.verdict]))
-    said += [Text(text=f"Skipped: {sentence}") for sentence in sentences(skipped(options))]
+        texts.append(Text(text=answer.sentence, tone=TONES[answer.verdict]))
+    texts += [Text(text=f"Skipped: {sentence}") for sentence in sentences(skipped(options))]
     if options.crowd > len(options.devices):
-        said.append(Text(text=f"{sharing(options)}: efficiency counts ranks, not devices.", tone="unsure"))
+        texts.append(Text(text=f"{sharing(options)}: efficiency counts ranks, not devices.", tone="unsure"))
     if options.link is None and options.is_attention and found.scaled:
-        said.append(Text(text="Nothing was predicted before it was measured, as no --link says what transfers take."))
-    return said
+        texts.append(Text(text="Nothing was predicted before it was measured, as no --link says what transfers take."))
+    return texts

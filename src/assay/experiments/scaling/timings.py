@@ -71,7 +71,7 @@ class Laid:
 
 def laid_out(options: ScalingOptions, records: Records) -> Laid:
     """Lay out what the records hold."""
-    plans = {each.trial.id: each for each in planned(options)}
+    plans = {planned_trial.trial.id: planned_trial for planned_trial in planned(options)}
     tried = tuple((plans[record.trial], record) for record in records if record.trial in plans)
     timings = (_timing(plan, record, records) for plan, record in tried if record.status == "ok")
     return Laid(tried, tuple(timing for timing in timings if timing.by_rank))
@@ -82,7 +82,7 @@ def _timing(plan: Planned, record: Record, records: Records) -> Timing:
     for number, name in enumerate(plan.names):
         series = sorted((s for s in record.series if (s.subject, s.quantity) == (number, TIME)), key=lambda s: s.rank)
         rows[name] = [records.samples(s) for s in series]
-    common = min((len(row) for each in rows.values() for row in each), default=0)
-    whole = common and all(len(each) == plan.trial.roles[0].ranks for each in rows.values())
-    by_rank = {name: np.array([row[:common] for row in each]) for name, each in rows.items()} if whole else {}
+    common = min((len(row) for rank_rows in rows.values() for row in rank_rows), default=0)
+    whole = common and all(len(rank_rows) == plan.trial.roles[0].ranks for rank_rows in rows.values())
+    by_rank = {name: np.array([row[:common] for row in rank_rows]) for name, rank_rows in rows.items()} if whole else {}
     return Timing(plan, record, by_rank)

@@ -83,7 +83,7 @@ def basis_of(*several: Mapping[int, Timing]) -> Basis | None:
     if len(repeats) == 1:
         trouble = next((why for (only,) in chosen if (why := why_no_interval(_deciding(only))) is not None), None)
     return Basis(
-        times=tuple(_within(each[0]) if len(repeats) == 1 else _over(each) for each in chosen),
+        times=tuple(_within(of_subject[0]) if len(repeats) == 1 else _over(of_subject) for of_subject in chosen),
         repeats=tuple(repeats),
         samples=sum(_deciding(timing).size for timing in chosen[0]),
         trouble=trouble,
@@ -109,11 +109,11 @@ def _within(timing: Timing) -> Times:
 
 
 def _over(timings: Sequence[Timing]) -> Times:
-    each = [_times(timing, lambda samples: np.array([float(np.median(samples))])) for timing in timings]
+    per_repeat = [_times(timing, lambda samples: np.array([float(np.median(samples))])) for timing in timings]
     names = tuple(timings[0].by_rank)
-    return Times(*({n: np.concatenate([getattr(t, part)[n] for t in each]) for n in names} for part in PARTS))
+    return Times(*({n: np.concatenate([getattr(t, part)[n] for t in per_repeat]) for n in names} for part in PARTS))
 
 
 def _times(timing: Timing, middle: Callable[[Samples], Samples]) -> Times:
     parts = {name: reduced(timing, name) for name in timing.by_rank}
-    return Times(*({name: middle(each[part]) for name, each in parts.items()} for part in PARTS))
+    return Times(*({name: middle(of_name[part]) for name, of_name in parts.items()} for part in PARTS))

@@ -82,7 +82,7 @@ def small_cell(known: Known, unit: str) -> str | None:
     if known.value is None:
         return None
     scale, prefix = next(((s, p) for s, p in _SMALL if abs(known.value) >= s), _SMALL[-1])
-    return cell(known, lambda number: significant(number / scale, 3), f" {prefix}{unit}")
+    return cell(known, lambda small: significant(small / scale, 3), f" {prefix}{unit}")
 
 
 def bare(known: Known) -> Known:
@@ -104,18 +104,18 @@ def times(known: Known) -> str:
     """Write a ratio for a sentence: ``1.62× (1.55 – 1.70×)``."""
     if known.value is None:
         return "–"
-    said = f"{known.value:.2f}×"
+    text = f"{known.value:.2f}×"
     if known.ends is None:
-        return said
-    return f"{said} (or any)" if tells_nothing(*known.ends) else f"{said} ({known.ends[0]:.2f} – {known.ends[1]:.2f}×)"
+        return text
+    return f"{text} (or any)" if tells_nothing(*known.ends) else f"{text} ({known.ends[0]:.2f} – {known.ends[1]:.2f}×)"
 
 
 def share(known: Known) -> str:
     """Write a share for a sentence: ``81 % (78 – 85 %)``."""
     if known.value is None:
         return "–"
-    said = f"{_whole(100 * known.value)} %"
+    text = f"{_whole(100 * known.value)} %"
     if known.ends is None:
-        return said
+        return text
     low, high = (_whole(100 * end) for end in known.ends)
-    return f"{said} (or any)" if tells_nothing(*known.ends) else f"{said} ({low} – {high} %)"
+    return f"{text} (or any)" if tells_nothing(*known.ends) else f"{text} ({low} – {high} %)"

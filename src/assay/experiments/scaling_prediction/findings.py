@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 def analyse(options: PredictionOptions, records: Iterable[Record]) -> Findings:
     """Return a judged claim for each cell, the ones that cannot be predicted with their reason."""
-    known = {record.trial: record for record in records}
-    found = forecasts(options, known.values())
-    origin = next((record.origin for record in known.values() if record.origin != "real"), "real")
-    findings = [_finding(options, each).model_copy(update={"origin": origin}) for each in found]
-    findings += [_refused(options, each) for each in left_out(options)]
-    return Findings(headline=headline(options, found), findings=tuple(findings))
+    by_trial = {record.trial: record for record in records}
+    predictions = forecasts(options, by_trial.values())
+    origin = next((record.origin for record in by_trial.values() if record.origin != "real"), "real")
+    findings = [_finding(options, item).model_copy(update={"origin": origin}) for item in predictions]
+    findings += [_refused(options, item) for item in left_out(options)]
+    return Findings(headline=headline(options, predictions), findings=tuple(findings))
 
 
 def headline(options: PredictionOptions, found: Sequence[Forecast]) -> str:
     """Return the answer for the most tokens over the most devices, in one sentence."""
-    known = [each for each in found if each.time is not None]
-    if not known:
+    timed = [prediction for prediction in found if prediction.time is not None]
+    if not timed:
         return "Nothing can be predicted: no share of a ring could be measured."
-    last = max(known, key=lambda each: (each.cell.tokens, each.cell.gpus))
+    last = max(timed, key=lambda prediction: (prediction.cell.tokens, prediction.cell.gpus))
     time = time_cell(Known(in_us(last.time.time_s))) if last.time is not None else None
-    told = f"Predicted, not measured: {named(options, last.cell)} over {options.link.name} take {time}"
+    text = f"Predicted, not measured: {named(options, last.cell)} over {options.link.name} take {time}"
     if last.efficiency is None:
-        return f"{told}; how efficient that is cannot be said: {last.reason}."
+        return f"{text}; how efficient that is cannot be said: {last.reason}."
     doubt = "" if last.efficiency.low is not None else ", all without an interval"
     much = "" if last.speedup is None else f", {times(Known(last.speedup))} as fast as one"
-    return f"{told}{much}, an efficiency of {share(Known(last.efficiency))}{doubt}."
+    return f"{text}{much}, an efficiency of {share(Known(last.efficiency))}{doubt}."
 
 
 def named(options: PredictionOptions, cell: Cell) -> str:

@@ -75,7 +75,7 @@ def _forecast(options: PredictionOptions, cell: Cell, records: dict[str, Record]
         memory_mib=memory_mib(problem.costs, cell.gpus, backward=problem.backward),
         peak_mib=_peak_mib(records.get(trial)),
         reason=_reason(records, trial, first),
-        records=tuple(dict.fromkeys(each for each in (first, trial) if each in records)),
+        records=tuple(dict.fromkeys(name for name in (first, trial) if name in records)),
     )
 
 
@@ -83,22 +83,24 @@ def _seconds(record: Record | None) -> Estimate | None:
     """Return the median time of a call, in seconds; null where it was not measured."""
     if record is None or record.status != "ok":
         return None
-    found = next((s.estimate for s in record.estimates if (s.role, s.quantity) == (ROLE, QUANTITY)), None)
-    if found is None:
+    estimate = next((s.estimate for s in record.estimates if (s.role, s.quantity) == (ROLE, QUANTITY)), None)
+    if estimate is None:
         return None
-    ends = (found.value, found.low, found.high)
+    ends = (estimate.value, estimate.low, estimate.high)
     value, low, high = (None if end is None else end / 1e6 for end in ends)
-    return found.model_copy(update={"value": value, "low": low, "high": high, "unit": "s"})
+    return estimate.model_copy(update={"value": value, "low": low, "high": high, "unit": "s"})
 
 
 def _peak_mib(record: Record | None) -> float | None:
-    seen = [facts.measured for each in record.evidence for facts in each.subjects] if record is not None else []
-    return max((m["peak_allocated_mib"] for m in seen if m and "peak_allocated_mib" in m), default=None)
+    measured = (
+        [facts.measured for evidence in record.evidence for facts in evidence.subjects] if record is not None else []
+    )
+    return max((m["peak_allocated_mib"] for m in measured if m and "peak_allocated_mib" in m), default=None)
 
 
 def _reason(records: dict[str, Record], trial: str, first: str) -> str | None:
-    for what, wanted in (("its share", trial), ("one GPU alone", first)):
-        record = records.get(wanted)
+    for what, trial_id in (("its share", trial), ("one GPU alone", first)):
+        record = records.get(trial_id)
         if record is None:
             return f"{what} is not measured yet"
         if record.status != "ok":

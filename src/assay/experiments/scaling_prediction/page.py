@@ -32,18 +32,18 @@ TONES: dict[Verdict, Tone] = {"yes": "good", "no": "bad", "unsure": "unsure"}
 
 def page(machine: Machine, options: PredictionOptions, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
-    found = forecasts(options, records)
-    known = [each for each in found if each.time is not None]
+    predictions = forecasts(options, records)
+    timed = [prediction for prediction in predictions if prediction.time is not None]
     sections = [
-        Section(title="Results", elements=_results(options, found)),
-        Section(title="Over the number of GPUs", elements=tuple(figures(options, known))),
-        Section(title="What it rests on", elements=_grounds(options, found, records)),
+        Section(title="Results", elements=_results(options, predictions)),
+        Section(title="Over the number of GPUs", elements=tuple(figures(options, timed))),
+        Section(title="What it rests on", elements=_grounds(options, predictions, records)),
         *trouble(records),
     ]
     return Page(
         title=f"assay scaling predict: {', '.join(map(str, options.counts))} {ranks(options)} over {options.link.name}",
         lead=findings.headline,
-        lead_tone="plain" if known else "bad",
+        lead_tone="plain" if timed else "bad",
         sections=tuple(section for section in sections if section.elements),
         facts=_facts(machine, options),
         origin=next((record.origin for record in records if record.origin != "real"), "real"),
@@ -51,8 +51,8 @@ def page(machine: Machine, options: PredictionOptions, findings: Findings, recor
 
 
 def _results(options: PredictionOptions, found: Sequence[Forecast]) -> tuple[Element, ...]:
-    missing = [f"{named(options, each.cell)}: {each.reason}." for each in found if each.reason is not None]
-    skipped = [f"{named(options, each.cell)}: skipped. {each.reason}" for each in left_out(options)]
+    missing = [f"{named(options, item.cell)}: {item.reason}." for item in found if item.reason is not None]
+    skipped = [f"{named(options, item.cell)}: skipped. {item.reason}" for item in left_out(options)]
     return (
         time_table(options, found),
         parts_table(options, found),
@@ -64,10 +64,12 @@ def _results(options: PredictionOptions, found: Sequence[Forecast]) -> tuple[Ele
 
 def assumptions(found: Sequence[Forecast]) -> tuple[str, ...]:
     """Return what the predictions take for granted, each once."""
-    said = dict.fromkeys(text for each in found if each.time is not None for text in each.time.assumptions)
-    said.pop(NOTHING_SENT, None)
+    texts = dict.fromkeys(
+        text for prediction in found if prediction.time is not None for text in prediction.time.assumptions
+    )
+    texts.pop(NOTHING_SENT, None)
     ring = "All of a count form one ring, and each has one shard of every sequence."
-    return tuple(dict.fromkeys((ring, *said, f"Memory is {METHOD}.")))
+    return tuple(dict.fromkeys((ring, *texts, f"Memory is {METHOD}.")))
 
 
 def time_table(options: PredictionOptions, found: Sequence[Forecast]) -> Table:
@@ -77,8 +79,8 @@ def time_table(options: PredictionOptions, found: Sequence[Forecast]) -> Table:
     return Table(
         title=f"{what}, predicted over {options.link.name}{grown}",
         columns=(Column(title="shape"), *(Column(title=t, numeric=True) for t in ("time", "speedup", "efficiency"))),
-        rows=tuple(_time_row(options, each) for each in found),
-        tones=tuple(TONES[judged(each.efficiency, options.enough)] for each in found),
+        rows=tuple(_time_row(options, prediction) for prediction in found),
+        tones=tuple(TONES[judged(prediction.efficiency, options.enough)] for prediction in found),
         note=f"Marked by whether at least {100 * options.enough:.0f} % efficiency is sure, surely missed, or neither.",
     )
 
@@ -99,7 +101,7 @@ def parts_table(options: PredictionOptions, found: Sequence[Forecast]) -> Table:
     return Table(
         title="Of the busiest rank, in one call",
         columns=(Column(title="shape"), *(Column(title=title, numeric=True) for title in titles)),
-        rows=tuple(_parts_row(options, each) for each in found),
+        rows=tuple(_parts_row(options, prediction) for prediction in found),
         note=(
             "Computation is measured, alone; transfers are what the link would take for the messages, none where every "
             "segment lies within a shard. Memory is a model; the peak is what the allocator held where the share was "
@@ -130,7 +132,7 @@ def figures(options: PredictionOptions, known: Sequence[Forecast]) -> list[Eleme
     """Return time, efficiency and memory over the number of GPUs, with their intervals as bands."""
     if not known:
         return []
-    tokens = sorted({each.cell.tokens for each in known})
+    tokens = sorted({prediction.cell.tokens for prediction in known})
     time = [_line(known, t, [None if e.time is None else e.time.time_s for e in known], 1e3) for t in tokens]
     share = [_line(known, t, [e.efficiency for e in known], 100) for t in tokens]
     memory = [_line(known, t, [e.memory_mib for e in known], 1.0) for t in tokens]
@@ -161,9 +163,11 @@ def _lines(title: str, name: str, x_axis: str, y_axis: str, lines: list[Line], *
 
 def _line(known: Sequence[Forecast], tokens: int, estimates: Sequence[Estimate | None], scale: float) -> Line:
     pairs = zip(known, estimates, strict=True)
-    chosen = {each.cell.gpus: _ends(estimate) for each, estimate in pairs if each.cell.tokens == tokens}
+    chosen = {
+        prediction.cell.gpus: _ends(estimate) for prediction, estimate in pairs if prediction.cell.tokens == tokens
+    }
     gpus = sorted(chosen)
-    value, low, high = (tuple(_scaled(chosen[count][place], scale) for count in gpus) for place in range(3))
+    value, low, high = (tuple(_scaled(chosen[count][part], scale) for count in gpus) for part in range(3))
     return Line(label=f"{tokens:,} tokens", x=tuple(float(count) for count in gpus), y=value, low=low, high=high)
 
 

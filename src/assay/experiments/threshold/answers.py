@@ -78,7 +78,7 @@ class Answer:
 def answer(judged: Judged, decide_on: DecideOn) -> Answer:
     """Return the answer that is known so far."""
     parity, alone = parity_of(judged), _alone(judged)
-    place = _place(judged.cells, judged.decision, unsettled=bool(alone))
+    location = _place(judged.cells, judged.decision, unsettled=bool(alone))
     by_time = {
         time: _place(judged.cells, decision, unsettled=bool(alone))
         for time in TIMES
@@ -87,15 +87,15 @@ def answer(judged: Judged, decide_on: DecideOn) -> Answer:
     ranges = _ranges(judged.cells, judged.decision)
     value: Scalar = None
     if parity == "passed":
-        value = {"threshold": place.size, "disable": judged.threshold.never, "unsure": None}[place.decision]
-    why = reasons(judged, place, decide_on, parity=parity, alone=alone, ranges=ranges)
-    return Answer(judged, place, value, by_time, ranges, parity, why)
+        value = {"threshold": location.size, "disable": judged.threshold.never, "unsure": None}[location.decision]
+    why = reasons(judged, location, decide_on, parity=parity, alone=alone, ranges=ranges)
+    return Answer(judged, location, value, by_time, ranges, parity, why)
 
 
 def _alone(judged: Judged) -> list[Cell]:
     """Return the cells that carry the answer and that only one process measured."""
     cells, decision = judged.cells, judged.decision
-    carrying = [cells[place] for place in (decision.low - 1, decision.place) if 0 <= place < len(cells)]
+    carrying = [cells[index] for index in (decision.low - 1, decision.place) if 0 <= index < len(cells)]
     return [cell for cell in carrying if cell.decisive is not None and cell.processes < FEWEST_BLOCKS]
 
 

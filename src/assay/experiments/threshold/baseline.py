@@ -93,12 +93,12 @@ def read(path: Path) -> Baseline:
 
 
 def _results(path: Path) -> Baseline:
-    found = saved.read(path)
-    if found.results is None:
+    saved_results = saved.read(path)
+    if saved_results.results is None:
         raise BadInput(f"{path} holds no {FILE} of this version.")
-    entries = {entry.key: _entry(entry) for entry in found.results.thresholds}
-    points = {threshold.key: _points(threshold) for threshold, _ in found.thresholds}
-    return Baseline(path, found.device.device_name, entries, found.results.identity, points)
+    entries = {entry.key: _entry(entry) for entry in saved_results.results.thresholds}
+    points = {threshold.key: _points(threshold) for threshold, _ in saved_results.thresholds}
+    return Baseline(path, saved_results.device.device_name, entries, saved_results.results.identity, points)
 
 
 def _points(threshold: Threshold) -> frozenset[str]:
@@ -109,24 +109,24 @@ def _entry(entry: Entry) -> Before:
     highest = math.inf if entry.decision == "disable" else None
     if entry.decision == "threshold" and entry.high is not None:
         highest = float(entry.high)
-    said = {"disable": "never", "unsure": "not known", "threshold": f"from {entry.high} on"}[entry.decision]
-    return Before(highest if entry.parity == "passed" else None, said, entry.margin, entry.decided_on)
+    text = {"disable": "never", "unsure": "not known", "threshold": f"from {entry.high} on"}[entry.decision]
+    return Before(highest if entry.parity == "passed" else None, text, entry.margin, entry.decided_on)
 
 
 def _plain(content: Any, path: Path, within: str = "") -> dict[str, Before]:
     """Return a mapping of keys to numbers, which may be nested as a configuration is; null is not known."""
-    found: dict[str, Before] = {}
+    result: dict[str, Before] = {}
     for key, value in content.items():
         name = f"{within}{key}"
         if isinstance(value, dict):
-            found |= _plain(value, path, f"{name}.")
+            result |= _plain(value, path, f"{name}.")
         elif value is None:
-            found[name] = Before(None, "not known")
+            result[name] = Before(None, "not known")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = Before(float(value), f"from {value:g} on")
-    if not found and not within:
+            result[name] = Before(float(value), f"from {value:g} on")
+    if not result and not within:
         raise BadInput(f"{path} holds no thresholds: none of its values is a number.")
-    return found
+    return result
 
 
 def check(baseline: Baseline, options: ThresholdOptions, device_name: str | None) -> list[str]:
@@ -174,7 +174,7 @@ def _same_work(baseline: Baseline, options: ThresholdOptions) -> None:
     if baseline.identity is None:
         return
     names = {threshold.name for threshold in options.thresholds if baseline.of(threshold.key) is not None}
-    before, now = (shared_with(each, names) for each in (baseline.identity, identity_of(options)))
+    before, now = (shared_with(identity, names) for identity in (baseline.identity, identity_of(options)))
     different = differences(details_in(before), details_in(now))
     if different:
         raise BadInput(f"{baseline.path} is not comparable: {describe(different)}.")
@@ -188,10 +188,10 @@ def _same_points(baseline: Baseline, threshold: Threshold) -> None:
 
 def _can_rise(baseline: Baseline, options: ThresholdOptions) -> None:
     """Refuse a gate that could never say no: it is not known where thresholds were, or no size is as large as that."""
-    known = [(t, before) for t in options.thresholds if (before := baseline.of(t.key)) is not None]
-    if all(before.highest is None for _, before in known):
+    pairs = [(t, before) for t in options.thresholds if (before := baseline.of(t.key)) is not None]
+    if all(before.highest is None for _, before in pairs):
         raise BadInput(f"{baseline.path} does not say where a threshold was, so that none could be seen to rise.")
-    sized = [(t, before.highest) for t, before in known if before.highest is not None]
+    sized = [(t, before.highest) for t, before in pairs if before.highest is not None]
     finite = [(t, highest) for t, highest in sized if math.isfinite(highest)]
     if finite and len(finite) == len(sized) and all(highest > max(t.sizes) for t, highest in finite):
         threshold, highest = finite[0]
@@ -204,14 +204,14 @@ def _can_rise(baseline: Baseline, options: ThresholdOptions) -> None:
 
 def compare(answers: Sequence[Answer], baseline: Baseline) -> list[Compared]:
     """Return for each threshold that the baseline has whether it rose."""
-    return [_compared(each, before) for each in answers if (before := baseline.of(each.key)) is not None]
+    return [_compared(answer, before) for answer in answers if (before := baseline.of(answer.key)) is not None]
 
 
 def _compared(found: Answer, before: Before) -> Compared:
-    said = f"{found.name} was {before.said}, and is {in_words(found.place)}"
-    place, highest = found.place, before.highest
-    if highest is not None and place.high is not None and place.high <= highest:
-        return Compared(found.name, "no", f"{said}: it did not rise")
-    if highest is not None and place.fails is not None and place.fails >= highest:
-        return Compared(found.name, "yes", f"{said}: it rose")
-    return Compared(found.name, "unsure", f"{said}: whether it rose cannot be told")
+    text = f"{found.name} was {before.said}, and is {in_words(found.place)}"
+    location, highest = found.place, before.highest
+    if highest is not None and location.high is not None and location.high <= highest:
+        return Compared(found.name, "no", f"{text}: it did not rise")
+    if highest is not None and location.fails is not None and location.fails >= highest:
+        return Compared(found.name, "yes", f"{text}: it rose")
+    return Compared(found.name, "unsure", f"{text}: whether it rose cannot be told")

@@ -79,16 +79,16 @@ class Judged:
 
 def judge(threshold: Threshold, seen: Sequence[Seen], decide_on: DecideOn) -> Judged:
     """Return what is known about a threshold."""
-    between = {time: between_processes([each.logs(time) for each in seen]) for time in TIMES}
-    points = tuple(_point(each, threshold.margin, between, decide_on) for each in seen)
+    between = {time: between_processes([point.logs(time) for point in seen]) for time in TIMES}
+    points = tuple(_point(point, threshold.margin, between, decide_on) for point in seen)
     cells = tuple(_cells(threshold, points))
-    told = {time for each in seen for time in each.told}
+    times_taken = {time for point in seen for time in point.told}
     return Judged(
         threshold,
         points,
         cells,
         decide([cell.decisive for cell in cells]),
-        {time: decide([cell.bounds[time] for cell in cells]) if time in told else None for time in TIMES},
+        {time: decide([cell.bounds[time] for cell in cells]) if time in times_taken else None for time in TIMES},
     )
 
 
@@ -128,22 +128,22 @@ def _cells(threshold: Threshold, points: Sequence[PointJudged]) -> Iterable[Cell
 
 def _processes(points: Sequence[PointJudged]) -> int:
     """Return how many processes a cell rests on: the fewest of its points, or those of one that fails."""
-    failing = [each for each in points if each.decisive is not None and each.decisive.state == "fails"]
-    if any(each.decisive is NOT_AT_ALL for each in failing):
+    failing = [point for point in points if point.decisive is not None and point.decisive.state == "fails"]
+    if any(point.decisive is NOT_AT_ALL for point in failing):
         return FEWEST_BLOCKS
-    return max(each.processes for each in failing) if failing else min(each.processes for each in points)
+    return max(point.processes for point in failing) if failing else min(point.processes for point in points)
 
 
 def worst(bounds: Sequence[Bound | None]) -> Bound | None:
     """Return what several bounds say together: it clears only if all do, fails if any does; null if one is missing."""
-    known = [each for each in bounds if each is not None]
-    if not known or (len(known) < len(bounds) and all(each.state != "fails" for each in known)):
+    present = [item for item in bounds if item is not None]
+    if not present or (len(present) < len(bounds) and all(item.state != "fails" for item in present)):
         return None
-    state = min(known, key=lambda each: ("fails", "open", "clears").index(each.state)).state
+    state = min(present, key=lambda item: ("fails", "open", "clears").index(item.state)).state
     return Bound(
-        min(each.pairs for each in known),
-        min(each.mean for each in known),
-        min(each.low for each in known),
-        min(each.high for each in known),
+        min(item.pairs for item in present),
+        min(item.mean for item in present),
+        min(item.low for item in present),
+        min(item.high for item in present),
         state,
     )

@@ -17,24 +17,26 @@ Checked = Literal["passed", "failed", "skipped"]
 
 def parity_at(seen: Seen) -> Checked:
     """Return what the checks of one point say together."""
-    found = [facts.parity for facts in seen.checked if facts.parity is not None]
-    if any(each.passed is False for each in found):
+    checks = [facts.parity for facts in seen.checked if facts.parity is not None]
+    if any(check.passed is False for check in checks):
         return "failed"
-    return "passed" if found and all(each.passed for each in found) else "skipped"
+    return "passed" if checks and all(check.passed for check in checks) else "skipped"
 
 
 def parity_of(judged: Judged) -> Checked:
     """Return what the checks of a threshold say: passed only if every point that was measured passed."""
-    found = {parity_at(point.seen) for point in judged.points if point.seen.measured}
+    states = {parity_at(point.seen) for point in judged.points if point.seen.measured}
     if any(parity_at(point.seen) == "failed" for point in judged.points):
         return "failed"
-    return "passed" if found == {"passed"} else "skipped"
+    return "passed" if states == {"passed"} else "skipped"
 
 
 def objections(judged: Judged) -> Iterable[tuple[Point, Parity | None]]:
     """Give the points that did not pass, each with the check that says why; null where there was none."""
-    for point, each in zip(judged.threshold.points, judged.points, strict=True):
-        if parity_at(each.seen) == "passed" or not (each.seen.measured or each.seen.checked):
+    for point, judged_point in zip(judged.threshold.points, judged.points, strict=True):
+        if parity_at(judged_point.seen) == "passed" or not (judged_point.seen.measured or judged_point.seen.checked):
             continue
-        found = [facts.parity for facts in each.seen.checked if facts.parity is not None and not facts.parity.passed]
-        yield point, found[0] if found else None
+        failed = [
+            facts.parity for facts in judged_point.seen.checked if facts.parity is not None and not facts.parity.passed
+        ]
+        yield point, failed[0] if failed else None

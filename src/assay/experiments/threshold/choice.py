@@ -36,22 +36,22 @@ def places(judged: Judged) -> list[int]:
     cells = judged.cells
     if not judged.measured:
         return spread(range(len(cells)), COARSE)[::-1]
-    decision, wanted = judged.decision, set[int]()
+    decision, chosen = judged.decision, set[int]()
     following = next_place([cell.decisive for cell in cells])
     if following is not None:
         stretch = (
             range(following, decision.place) if following == len(cells) - 1 else range(decision.low, decision.place)
         )
-        wanted |= set(spread([place for place in stretch if cells[place].decisive is None], FRESH))
-        wanted |= {place for place in stretch if _can_close(cells[place])}
-    wanted |= _unsettled(judged)
-    return sorted(wanted, reverse=True)
+        chosen |= set(spread([index for index in stretch if cells[index].decisive is None], FRESH))
+        chosen |= {index for index in stretch if _can_close(cells[index])}
+    chosen |= _unsettled(judged)
+    return sorted(chosen, reverse=True)
 
 
 def _can_close(cell: Cell) -> bool:
     """Return whether a cell is open, and more pairs may close it."""
-    known = cell.decisive
-    return known is not None and known.state == "open" and known.pairs < LOOKS[-1]
+    bound = cell.decisive
+    return bound is not None and bound.state == "open" and bound.pairs < LOOKS[-1]
 
 
 def _unsettled(judged: Judged) -> set[int]:
@@ -60,19 +60,19 @@ def _unsettled(judged: Judged) -> set[int]:
     On the largest every answer rests, also that of another margin later.
     """
     cells, decision = judged.cells, judged.decision
-    known = [place for place, cell in enumerate(cells) if cell.decisive is not None and cell.processes]
-    carrying = [place for place in {decision.place, decision.low - 1, len(cells) - 1} if place in known]
-    settled = {place for place in known if cells[place].processes >= FEWEST_BLOCKS}
-    wanted = {place for place in carrying if place not in settled}
-    others = sorted((place for place in known if place not in settled | wanted), key=lambda p: distance(judged, p))
-    lacking = SETTLED - len(settled) - len(wanted)
-    return wanted | set(others[: max(0, lacking)])
+    measured = [index for index, cell in enumerate(cells) if cell.decisive is not None and cell.processes]
+    carrying = [index for index in {decision.place, decision.low - 1, len(cells) - 1} if index in measured]
+    settled = {index for index in measured if cells[index].processes >= FEWEST_BLOCKS}
+    chosen = {index for index in carrying if index not in settled}
+    others = sorted((index for index in measured if index not in settled | chosen), key=lambda p: distance(judged, p))
+    lacking = SETTLED - len(settled) - len(chosen)
+    return chosen | set(others[: max(0, lacking)])
 
 
 def distance(judged: Judged, place: int) -> float:
     """Return how far a cell's mean is from the margin, as the logarithm of a ratio."""
-    known = judged.cells[place].decisive
-    return math.inf if known is None else abs(known.mean - math.log(judged.threshold.margin))
+    bound = judged.cells[place].decisive
+    return math.inf if bound is None else abs(bound.mean - math.log(judged.threshold.margin))
 
 
 def spread(among: Sequence[int], most: int) -> list[int]:
@@ -86,7 +86,7 @@ def spread(among: Sequence[int], most: int) -> list[int]:
 def points(judged: Judged, place: int) -> list[int]:
     """Return the points of a cell that are worth a look: those that fail where one does, all that are not closed."""
     numbers = judged.cells[place].points
-    failing = [n for n in numbers if (known := judged.points[n].decisive) is not None and known.state == "fails"]
+    failing = [n for n in numbers if (bound := judged.points[n].decisive) is not None and bound.state == "fails"]
     if failing:
         return [n for n in failing if judged.points[n].seen.cannot is None]
     return [n for n in numbers if _worth(judged, n)] or list(numbers)
@@ -94,5 +94,5 @@ def points(judged: Judged, place: int) -> list[int]:
 
 def _worth(judged: Judged, number: int) -> bool:
     point = judged.points[number]
-    known = point.decisive
-    return known is None or known.state == "open" or point.processes < FEWEST_BLOCKS
+    bound = point.decisive
+    return bound is None or bound.state == "open" or point.processes < FEWEST_BLOCKS

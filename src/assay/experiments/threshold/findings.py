@@ -28,25 +28,29 @@ def analyse(options: ThresholdOptions, records: Records) -> Findings:
     """Return where each threshold is, by what is decided on and by each time, and whether parity passed."""
     answers = answers_of(options, records)
     origin = next((record.origin for record in records if record.origin != "real"), "real")
-    found = [finding.model_copy(update={"origin": origin}) for each in answers for finding in _findings(each, options)]
-    return Findings(headline=headline(answers), findings=tuple(found))
+    result = [
+        finding.model_copy(update={"origin": origin}) for answer in answers for finding in _findings(answer, options)
+    ]
+    return Findings(headline=headline(answers), findings=tuple(result))
 
 
 def answers_of(options: ThresholdOptions, records: Records) -> list[Answer]:
     """Return the answer to each threshold."""
-    return [answer(judged, options.decide_on) for judged in walk(options, records).judged(options)]
+    return [answer(judged_threshold, options.decide_on) for judged_threshold in walk(options, records).judged(options)]
 
 
 def headline(answers: Sequence[Answer]) -> str:
     """Return all answers in one sentence."""
-    told = "; ".join(each.headline for each in answers)
-    margins = sorted({each.judged.threshold.margin for each in answers})
+    clauses = "; ".join(answer.headline for answer in answers)
+    margins = sorted({answer.judged.threshold.margin for answer in answers})
     by = " and ".join(f"{margin:g}×" for margin in margins)
-    return f"Faster by {by}: {told}."
+    return f"Faster by {by}: {clauses}."
 
 
 def _findings(found: Answer, options: ThresholdOptions) -> Iterable[Finding]:
-    trials = tuple(dict.fromkeys(taken.trial for point in found.judged.points for taken in point.seen.taken))
+    trials = tuple(
+        dict.fromkeys(measurement.trial for point in found.judged.points for measurement in point.seen.taken)
+    )
     yield _finding(found, found.place, options.decide_on, trials, about="threshold")
     for time in TIMES:
         if time in found.by_time:
@@ -99,5 +103,5 @@ def _estimate(place: Place, found: Answer) -> Estimate | None:
         scope="run",
         method=METHOD,
         confidence=1 - TOO_LOW,
-        n=max(1, sum(len(taken.times) for point in found.judged.points for taken in point.seen.taken)),
+        n=max(1, sum(len(measurement.times) for point in found.judged.points for measurement in point.seen.taken)),
     )

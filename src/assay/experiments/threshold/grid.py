@@ -32,14 +32,16 @@ def planned(
     wanted: Wanted, *, kind: str, grid: str | None, margin: float | None, sizes: Sequence[int] = ()
 ) -> Threshold:
     """Return a threshold with its points on a kind of device; with ``sizes`` only the points of those."""
-    places = list(wanted.places(grid))
-    if len(places) > MOST_POINTS:
-        raise BadInput(f"{wanted.where}: its grid has {len(places)} points; {MOST_POINTS} are the most.")
-    sized = [(size, params) for params in places if (size := size_of(wanted, params)) is not None]
-    known = sorted({size for size, _ in sized})
-    unknown = [size for size in sizes if size not in known]
+    grid_params = list(wanted.places(grid))
+    if len(grid_params) > MOST_POINTS:
+        raise BadInput(f"{wanted.where}: its grid has {len(grid_params)} points; {MOST_POINTS} are the most.")
+    sized = [(size, params) for params in grid_params if (size := size_of(wanted, params)) is not None]
+    known_sizes = sorted({size for size, _ in sized})
+    unknown = [size for size in sizes if size not in known_sizes]
     if sizes and len(unknown) == len(sizes):
-        raise BadInput(f"{wanted.where} has no size {unknown[0]}; it has {', '.join(f'{size:g}' for size in known)}.")
+        raise BadInput(
+            f"{wanted.where} has no size {unknown[0]}; it has {', '.join(f'{size:g}' for size in known_sizes)}."
+        )
     reference, fast = _Maker(wanted.reference, kind), _Maker(wanted.fast, kind)
     try:
         points = [
@@ -81,9 +83,9 @@ def size_of(wanted: Wanted, params: Params) -> int | float | None:
         window = params.get("window")
         return None if isinstance(window, int) and window > length else length
     if wanted.size not in params:
-        known = (*params, *BRANCHES)
+        names = (*params, *BRANCHES)
         raise BadInput(
-            f"{wanted.where}: its size {wanted.size!r} is none of its parameters.{nearest(wanted.size, known)}"
+            f"{wanted.where}: its size {wanted.size!r} is none of its parameters.{nearest(wanted.size, names)}"
         )
     size = params[wanted.size]
     if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
@@ -105,13 +107,13 @@ class _Maker:
 
     def make(self, params: Params) -> Subject:
         """Return the subject with these parameters."""
-        given = {name: _word(value) for name, value in params.items()}
+        texts = {name: _word(value) for name, value in params.items()}
         if self._first is None or self._workload is None:
-            self._first = registry.subject(self._spec, device_kind=self._kind, given=given)
+            self._first = registry.subject(self._spec, device_kind=self._kind, given=texts)
             if not is_function_spec(self._first.workload):
                 self._workload = registry.find(self._first.workload, self._first.impl)
             return self._first
-        whole = registry.complete(self._workload, given, self._kind)
+        whole = registry.complete(self._workload, texts, self._kind)
         configs = self._workload.configs(whole)
         return self._first.model_copy(update={"params": whole, "config": configs[0] if configs else None})
 

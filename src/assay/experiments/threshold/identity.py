@@ -20,16 +20,16 @@ OF_ALL = frozenset({"on", ISOLATION, "cache", "cpu_groups"})
 
 def identity_of(options: ThresholdOptions) -> Identity:
     """Return all that must agree for thresholds to be comparable, but the device, the margin and the sizes."""
-    found: Identity = {
+    identity: Identity = {
         "device": {"on": options.device.partition(":")[0]},
         "isolation": {ISOLATION: options.isolation},
     }
-    given = {"cache": options.cache, "cpu_groups": options.cpu_groups}
-    found["conditions"] = {name: str(value) for name, value in given.items() if value is not None}
+    conditions = {"cache": options.cache, "cpu_groups": options.cpu_groups}
+    identity["conditions"] = {name: str(value) for name, value in conditions.items() if value is not None}
     for threshold in options.thresholds:
         for aspect, name, value in _of_threshold(threshold):
-            found.setdefault(aspect, {})[f"{threshold.name} {name}"] = value
-    return found
+            identity.setdefault(aspect, {})[f"{threshold.name} {name}"] = value
+    return identity
 
 
 def _of_threshold(threshold: Threshold) -> Iterator[tuple[Aspect, str, str]]:

@@ -76,21 +76,22 @@ class Seen:
 
     def logs(self, time: Time) -> list[Samples]:
         """Return the log speed-ups of each process by one time."""
-        return [taken.times[time].logs for taken in self.taken if time in taken.times]
+        return [measurement.times[time].logs for measurement in self.taken if time in measurement.times]
 
     def sides(self, time: Time) -> Sides | None:
         """Return what all processes took together by one time; null where it was not taken."""
-        found = [taken.times[time] for taken in self.taken if time in taken.times]
-        if not found:
+        path_times = [measurement.times[time] for measurement in self.taken if time in measurement.times]
+        if not path_times:
             return None
         return Sides(
-            np.concatenate([each.reference_us for each in found]), np.concatenate([each.fast_us for each in found])
+            np.concatenate([times.reference_us for times in path_times]),
+            np.concatenate([times.fast_us for times in path_times]),
         )
 
     @property
     def told(self) -> tuple[Time, ...]:
         """The times that were taken of it."""
-        return tuple(time for time in TIMES if any(time in taken.times for taken in self.taken))
+        return tuple(time for time in TIMES if any(time in measurement.times for measurement in self.taken))
 
 
 @dataclass
@@ -109,27 +110,27 @@ class Gathered:
             return
         facts = record.evidence[0].subjects if record.evidence else ()
         series = _series(record, records)
-        for pair, place in enumerate(chosen):
-            before = self.points.get(place, Seen())
+        for pair, index in enumerate(chosen):
+            before = self.points.get(index, Seen())
             both = (facts[2 * pair], facts[2 * pair + 1]) if 2 * pair + 1 < len(facts) else None
-            self.points[place] = _with(before, record.trial, both, _times(series, pair))
+            self.points[index] = _with(before, record.trial, both, _times(series, pair))
 
 
 def _series(record: Record, records: Records) -> dict[tuple[int, str], Samples]:
-    wanted = {quantity for names in QUANTITIES.values() for quantity in names}
-    return {(s.subject, s.quantity): records.samples(s) for s in record.series if s.quantity in wanted}
+    quantities = {quantity for names in QUANTITIES.values() for quantity in names}
+    return {(s.subject, s.quantity): records.samples(s) for s in record.series if s.quantity in quantities}
 
 
 def _times(series: Mapping[tuple[int, str], Samples], pair: int) -> dict[Time, Sides]:
     """Return the times that both of a pair have."""
-    found: dict[Time, Sides] = {}
+    result: dict[Time, Sides] = {}
     for time, names in QUANTITIES.items():
         for quantity in names:
             reference, fast = series.get((2 * pair, quantity)), series.get((2 * pair + 1, quantity))
             if reference is not None and fast is not None and len(reference):
-                found[time] = Sides(reference, fast)
+                result[time] = Sides(reference, fast)
                 break
-    return found
+    return result
 
 
 def _with(
@@ -139,10 +140,12 @@ def _with(
     if facts is None or not facts[0].reached:
         return before
     reference, fast = facts
-    looked = (*before.checked, *([fast] if fast.parity is not None else []))
-    taken = (*before.taken, Taken(trial, times)) if times else before.taken
+    checked_facts = (*before.checked, *([fast] if fast.parity is not None else []))
+    measurements = (*before.taken, Taken(trial, times)) if times else before.taken
     why = reference.left_out or fast.left_out
-    if why is None or taken:
-        return Seen(taken, facts=facts, checked=looked)
+    if why is None or measurements:
+        return Seen(measurements, facts=facts, checked=checked_facts)
     lacking = reference.left_out is not None or why.startswith(OUT_OF_MEMORY)
-    return Seen((), refused=why if lacking else None, cannot=None if lacking else why, facts=facts, checked=looked)
+    return Seen(
+        (), refused=why if lacking else None, cannot=None if lacking else why, facts=facts, checked=checked_facts
+    )

@@ -39,7 +39,9 @@ _NUMBERS = re.compile(r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]")
 
 def files(machine: Machine, options: ThresholdOptions, records: Records) -> dict[str, str]:
     """Return the older tool's file by its path within the run folder."""
-    answers = [answer(judged, options.decide_on) for judged in walk(options, records).judged(options)]
+    answers = [
+        answer(judged_threshold, options.decide_on) for judged_threshold in walk(options, records).judged(options)
+    ]
     at = min((record.window.started_at for record in records), default=None)
     device = device_info(machine, options.device)
     return {FILE: as_text(results(device, answers, options.decide_on, at, identity_of(options)))}
@@ -48,7 +50,7 @@ def files(machine: Machine, options: ThresholdOptions, records: Records) -> dict
 def as_text(found: Results) -> str:
     """Return results as the text of a file: rows and pairs on one line each."""
     text = json.dumps(found.as_json(), indent=2, ensure_ascii=False)
-    return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
+    return _NUMBERS.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text) + "\n"
 
 
 def device_info(machine: Machine, device: str) -> DeviceInfo:
@@ -75,33 +77,39 @@ def results(
         measured_at=at,
         device_info=device,
         recommendation=recommendation(answers),
-        parity_passed=all(each.parity == "passed" for each in answers),
+        parity_passed=all(answer.parity == "passed" for answer in answers),
         identity=identity,
-        thresholds=tuple(_entry(each, decide_on) for each in answers),
-        results=tuple(row for each in answers for row in _rows(each.judged)),
+        thresholds=tuple(_entry(answer, decide_on) for answer in answers),
+        results=tuple(row for answer in answers for row in _rows(answer.judged)),
     )
 
 
 def recommendation(answers: Sequence[Answer]) -> dict[str, object]:
     """Return what to write, by the last part of each key as the older tool had it; whole keys where two end alike."""
-    ends = [each.key.rpartition(".")[2] for each in answers]
-    return {end if ends.count(end) == 1 else each.key: each.value for end, each in zip(ends, answers, strict=True)}
+    ends = [answer.key.rpartition(".")[2] for answer in answers]
+    return {
+        end if ends.count(end) == 1 else answer.key: answer.value for end, answer in zip(ends, answers, strict=True)
+    }
 
 
 def _entry(found: Answer, decide_on: DecideOn) -> Entry:
-    threshold, place = found.judged.threshold, found.place
+    threshold, location = found.judged.threshold, found.place
     unmeasured = [
-        point for point, each in zip(threshold.points, found.judged.points, strict=True) if not _looked_at(each)
+        point
+        for point, judged_point in zip(threshold.points, found.judged.points, strict=True)
+        if not _looked_at(judged_point)
     ]
-    known = [cell for cell in found.judged.cells if cell.decisive is not None and math.isfinite(cell.decisive.mean)]
-    fit = isotonic([c.decisive.mean for c in known if c.decisive], [c.decisive.pairs for c in known if c.decisive])
+    measured = [cell for cell in found.judged.cells if cell.decisive is not None and math.isfinite(cell.decisive.mean)]
+    fit = isotonic(
+        [c.decisive.mean for c in measured if c.decisive], [c.decisive.pairs for c in measured if c.decisive]
+    )
     return Entry(
         name=found.name,
         key=found.key,
-        decision=place.decision,
+        decision=location.decision,
         value=found.value,
-        low=place.low,
-        high=place.high,
+        low=location.low,
+        high=location.high,
         margin=threshold.margin,
         decided_on=decide_on,
         never=threshold.never,
@@ -110,9 +118,9 @@ def _entry(found: Answer, decide_on: DecideOn) -> Entry:
         reference=threshold.points[0].reference.label,
         fast=threshold.points[0].fast.label,
         parity=found.parity,
-        by_time={time: _placed(each) for time, each in found.by_time.items()},
+        by_time={time: _placed(judged_point) for time, judged_point in found.by_time.items()},
         ranges=found.ranges,
-        fit=tuple((cell.size, round(math.exp(log), 4)) for cell, log in zip(known, fit, strict=True)),
+        fit=tuple((cell.size, round(math.exp(log), 4)) for cell, log in zip(measured, fit, strict=True)),
         why=found.why,
         unmeasured=tuple(point.params for point in unmeasured),
         unmeasured_sizes=tuple(point.size for point in unmeasured),
@@ -129,7 +137,7 @@ def _placed(place: Place) -> Placed:
 
 def _rows(judged: Judged) -> list[Row]:
     named = zip(judged.threshold.points, judged.points, strict=True)
-    return [_row(judged, point, each) for point, each in named if _looked_at(each)]
+    return [_row(judged, point, judged_point) for point, judged_point in named if _looked_at(judged_point)]
 
 
 def _row(judged: Judged, point: Point, each: PointJudged) -> Row:

@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return the row under the older tool's names; of the compressed branch ``l`` and ``d`` too."""
-        told: dict[str, JsonValue] = {
+        row: dict[str, JsonValue] = {
             "branch": self.branch,
             "sequence_length": self.sequence,
             "window_size": self.window,
@@ -70,7 +70,7 @@ class Row(NamedTuple):
             "masked_ms": self.masked_ms.value,
             "fa2_ms": self.fa2_ms.value,
         }
-        return told if self.window is not None else {**told, "l": self.block, "d": self.stride}
+        return row if self.window is not None else {**row, "l": self.block, "d": self.stride}
 
 
 @dataclass(frozen=True)
@@ -122,21 +122,21 @@ def _row(line: int, match: re.Match[str]) -> Row:
 def _printed(text: str) -> Printed:
     """Return a number, off by at most half of the last digit that was printed."""
     digits, _, power = text.lower().partition("e")
-    places = len(digits.partition(".")[2])
-    return Printed(float(text), 0.5 * 10.0 ** (int(power or 0) - places))
+    decimals = len(digits.partition(".")[2])
+    return Printed(float(text), 0.5 * 10.0 ** (int(power or 0) - decimals))
 
 
 def _odd(rows: list[Row]) -> list[str]:
     """Say which rows contradict themselves, and which points come twice."""
-    found: list[str] = []
-    seen: dict[tuple[int | None, ...], int] = {}
+    sentences: list[str] = []
+    first_lines: dict[tuple[int | None, ...], int] = {}
     for row in rows:
         if not row.is_consistent:
             ratio = f"x{row.masked_ms.value / row.fa2_ms.value:.2f}" if row.fa2_ms.value else "without a bound"
-            said = f"the printed speed-up x{row.speedup.value:g} disagrees with its times, which say {ratio}"
-            found.append(f"line {row.line}: {said}")
+            text = f"the printed speed-up x{row.speedup.value:g} disagrees with its times, which say {ratio}"
+            sentences.append(f"line {row.line}: {text}")
         point = (row.sequence, row.window, row.block, row.stride)
-        if point in seen:
-            found.append(f"line {row.line}: the same point as line {seen[point]}")
-        seen.setdefault(point, row.line)
-    return found
+        if point in first_lines:
+            sentences.append(f"line {row.line}: the same point as line {first_lines[point]}")
+        first_lines.setdefault(point, row.line)
+    return sentences

@@ -78,11 +78,11 @@ class ThresholdOptions(Value):
 
     @model_validator(mode="after")
     def _no_two_alike(self) -> Self:
-        for what, found in (
-            ("named", [each.name for each in self.thresholds]),
-            ("written to", [each.key for each in self.thresholds]),
+        for what, texts in (
+            ("named", [threshold.name for threshold in self.thresholds]),
+            ("written to", [threshold.key for threshold in self.thresholds]),
         ):
-            twice = sorted({name for name in found if found.count(name) > 1})
+            twice = sorted({name for name in texts if texts.count(name) > 1})
             if twice:
                 raise ValueError(f"two thresholds are {what} {twice[0]}")
         return self

@@ -27,11 +27,11 @@ def page(machine: Machine, options: ThresholdOptions, findings: Findings, record
     """Return the whole page."""
     answers = answers_of(options, records)
     labels = {record.trial: record.block.replace("-", " ") for record in records}
-    figures = [figure for number, each in enumerate(answers) for figure in speed_ups(each, number)]
+    figures = [figure for number, answer in enumerate(answers) for figure in speed_ups(answer, number)]
     sections = [
         Section(title="Results", elements=(answers_table(answers), *why(answers), *_late(records))),
         Section(title="Speed-ups over size", elements=tuple(figures)),
-        Section(title="Every point", elements=tuple(points_table(each) for each in answers)),
+        Section(title="Every point", elements=tuple(points_table(answer) for answer in answers)),
         Section(title="Is the fast path right?", elements=tuple(parity_table(answers))),
         Section(
             title="What it rests on",
@@ -45,7 +45,7 @@ def page(machine: Machine, options: ThresholdOptions, findings: Findings, record
         *trouble(records),
     ]
     return Page(
-        title=f"assay threshold run: {', '.join(each.name for each in answers)}",
+        title=f"assay threshold run: {', '.join(answer.name for answer in answers)}",
         lead=findings.headline,
         lead_tone=_tone(answers),
         sections=tuple(section for section in sections if section.elements),
@@ -55,9 +55,9 @@ def page(machine: Machine, options: ThresholdOptions, findings: Findings, record
 
 
 def _tone(answers: Sequence[Answer]) -> Tone:
-    if any(each.parity == "failed" for each in answers):
+    if any(answer.parity == "failed" for answer in answers):
         return "bad"
-    unsure = any(each.parity == "skipped" or each.place.decision == "unsure" for each in answers)
+    unsure = any(answer.parity == "skipped" or answer.place.decision == "unsure" for answer in answers)
     return "unsure" if unsure else "plain"
 
 
@@ -65,23 +65,23 @@ def why(answers: Sequence[Answer]) -> list[Element]:
     """Return the reasons of each answer as a paragraph."""
     return [
         Text(
-            text=f"{each.name}: {' '.join(each.why)}",
-            tone="bad" if each.parity == "failed" else "unsure" if each.value is None else "plain",
+            text=f"{answer.name}: {' '.join(answer.why)}",
+            tone="bad" if answer.parity == "failed" else "unsure" if answer.value is None else "plain",
         )
-        for each in answers
-        if each.why
+        for answer in answers
+        if answer.why
     ]
 
 
 def _late(records: Records) -> list[Element]:
     """Say so where the time of the last process was up before it had looked at all that it was to look at."""
     facts = records[-1].evidence[0].subjects if len(records) and records[-1].evidence else ()
-    count = sum(not each.reached for each in facts) // 2
+    count = sum(not subject.reached for subject in facts) // 2
     if not count:
         return []
     pairs = "1 pair was" if count == 1 else f"{count} pairs were"
-    said = f"{pairs} not reached in the last process before its time was up; a longer --duration reaches more."
-    return [Text(text=said, tone="unsure")]
+    text = f"{pairs} not reached in the last process before its time was up; a longer --duration reaches more."
+    return [Text(text=text, tone="unsure")]
 
 
 def _ended(options: ThresholdOptions, records: Records) -> list[Element]:

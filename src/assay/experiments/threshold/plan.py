@@ -57,19 +57,19 @@ def judge_all(options: ThresholdOptions, gathered: Gathered) -> list[Judged]:
 def walk(options: ThresholdOptions, records: Records) -> Walk:
     """Go through the processes of a run from the first on, each decided as it was then, up to what comes next."""
     by_trial = {record.trial: record for record in records}
-    gathered = Gathered()
+    observations = Gathered()
     chosen: dict[str, tuple[Place, ...]] = {}
     before: list[Record] = []
     while True:
-        step = _next(options, gathered, before)
+        step = _next(options, observations, before)
         if isinstance(step, Done):
-            return Walk(gathered, chosen, step)
-        block, places = step
+            return Walk(observations, chosen, step)
+        block, indices = step
         record = by_trial.get(block.trials[0].id)
         if record is None:
-            return Walk(gathered, chosen, block)
-        gathered.add(places, record, records)
-        chosen[record.trial] = places
+            return Walk(observations, chosen, block)
+        observations.add(indices, record, records)
+        chosen[record.trial] = indices
         before.append(record)
 
 
@@ -79,34 +79,34 @@ def _next(
     failed = [record for record in before[-TRIES:] if record.status != "ok"]
     if len(failed) == TRIES or any(record.status == "refused" for record in failed):
         return Done(why=f"nothing more can be measured: {failed[-1].reason}")
-    judged = judge_all(options, gathered)
-    places = wanted(judged)
-    if not places:
+    judged_thresholds = judge_all(options, gathered)
+    indices = wanted(judged_thresholds)
+    if not indices:
         return Done(why="every threshold is decided, or more would not decide it")
     if len(before) >= options.blocks:
         return Done(why=f"{len(before)} processes have looked")
-    start_s = start_up_s(_trial(options, "look-1", places, 1.0))
+    start_s = start_up_s(_trial(options, "look-1", indices, 1.0))
     left_s = options.budget_s - sum(spent_s(before).values()) if options.budget_s is not None else None
     time_s = options.duration_s if left_s is None else min(options.duration_s, left_s - _started_s(before, start_s))
     if time_s < LEAST_S and len(before) >= FEWEST_BLOCKS:
         return Done(why=f"the budget of {options.budget_s:g} s is spent")
     number = len(before) + 1
-    unchecked = any(not gathered.points.get(place, Seen()).checked for place in places)
-    trial = _trial(options, f"look-{number}", places, max(time_s, LEAST_S) + start_s, parity=unchecked)
+    unchecked = any(not gathered.points.get(index, Seen()).checked for index in indices)
+    trial = _trial(options, f"look-{number}", indices, max(time_s, LEAST_S) + start_s, parity=unchecked)
     most_s = (options.blocks - len(before)) * (options.duration_s + start_s + BESIDE_S)
     block = Block(
         name=trial.block,
-        why=_why(options, judged, places, number),
+        why=_why(options, judged_thresholds, indices, number),
         trials=(trial,),
         left_s=most_s if left_s is None else max(min(most_s, left_s), trial.method.duration_s),
     )
-    return block, places
+    return block, indices
 
 
 def _started_s(before: Sequence[Record], usual_s: float) -> float:
     """Return how long the next process takes until it measures: as the longest so far, or as is usual."""
-    seen = [evidence.setup_s + BESIDE_S for record in before for evidence in record.evidence]
-    return max(seen, default=usual_s)
+    startups = [evidence.setup_s + BESIDE_S for record in before for evidence in record.evidence]
+    return max(startups, default=usual_s)
 
 
 def wanted(judged: Sequence[Judged]) -> tuple[Place, ...]:
@@ -114,13 +114,13 @@ def wanted(judged: Sequence[Judged]) -> tuple[Place, ...]:
 
     A threshold whose fast path gave a wrong result is not measured further: nothing can come of it.
     """
-    each = [
-        [(number, point) for place in choice.places(one) for point in reversed(choice.points(one, place))]
-        if parity_of(one) != "failed"
+    by_threshold = [
+        [(number, point) for index in choice.places(threshold) for point in reversed(choice.points(threshold, index))]
+        if parity_of(threshold) != "failed"
         else []
-        for number, one in enumerate(judged)
+        for number, threshold in enumerate(judged)
     ]
-    return tuple(place for turn in zip_longest(*each) for place in turn if place is not None)
+    return tuple(index for turn in zip_longest(*by_threshold) for index in turn if index is not None)
 
 
 def _trial(
@@ -159,6 +159,10 @@ def _why(options: ThresholdOptions, judged: Sequence[Judged], places: Sequence[P
         (threshold.name, len({threshold.points[point].size for n, point in places if n == index}))
         for index, threshold in enumerate(options.thresholds)
     ]
-    said = ", ".join(f"{count} size{'' if count == 1 else 's'} of {name}" for name, count in counts if count)
-    how = "the ends and some between" if not any(each.measured for each in judged) else "near the answer, and once more"
-    return f"process {number} of {options.blocks} at most: {said}; {how}"
+    sizes = ", ".join(f"{count} size{'' if count == 1 else 's'} of {name}" for name, count in counts if count)
+    how = (
+        "the ends and some between"
+        if not any(judged_one.measured for judged_one in judged)
+        else "near the answer, and once more"
+    )
+    return f"process {number} of {options.blocks} at most: {sizes}; {how}"

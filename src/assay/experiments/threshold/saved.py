@@ -48,8 +48,12 @@ class Saved:
     def judged(self, margin: float | None, decide_on: DecideOn) -> list[Judged]:
         """Return what is known about each threshold, by another margin where one is given."""
         return [
-            judge(threshold if margin is None else threshold.model_copy(update={"margin": margin}), seen, decide_on)
-            for threshold, seen in self.thresholds
+            judge(
+                threshold if margin is None else threshold.model_copy(update={"margin": margin}),
+                observations,
+                decide_on,
+            )
+            for threshold, observations in self.thresholds
         ]
 
 
@@ -110,18 +114,20 @@ def _threshold(entry: Entry, rows: list[Row]) -> tuple[Threshold, tuple[Seen, ..
         branch=entry.branch,
         points=tuple(point for point, _ in points),
     )
-    return threshold, tuple(seen for _, seen in points)
+    return threshold, tuple(observations for _, observations in points)
 
 
 def _seen(row: Row) -> Seen:
     """Return what a row says of its point; times are told as ratios of a reference that takes its median."""
     processes = max((len(timed.log_speedups) for timed in row.times.values()), default=0)
-    taken = []
+    measurements = []
     for process in range(processes):
         sides = {}
         for time, timed in row.times.items():
             if process < len(timed.log_speedups):
                 logs = np.array(timed.log_speedups[process], dtype=np.float64)
                 sides[time] = Sides(np.full(len(logs), timed.masked_ms * 1e3), timed.masked_ms * 1e3 / np.exp(logs))
-        taken.append(Taken("", sides))
-    return Seen(tuple(taken), row.refused, row.cannot, checked=saved_older.checked(row.parity, row.parity_reason))
+        measurements.append(Taken("", sides))
+    return Seen(
+        tuple(measurements), row.refused, row.cannot, checked=saved_older.checked(row.parity, row.parity_reason)
+    )

@@ -37,22 +37,22 @@ def thresholds(content: Mapping[str, Any], file: Path) -> list[tuple[Threshold, 
         raise BadInput(f"{file} holds no results: it has no list of rows under the key results.")
     passed = content.get("parity_passed")
     parity: Checked = "passed" if passed is True else "failed" if passed is False else "skipped"
-    found = []
-    for wanted in load(DEFAULT):
-        mine = [row for row in rows if row.get("branch") == wanted.size]
+    result = []
+    for spec in load(DEFAULT):
+        mine = [row for row in rows if row.get("branch") == spec.size]
         if mine:
-            found.append((_threshold(wanted, mine, file), tuple(_seen(row, parity, file) for row in mine)))
-    if not found:
+            result.append((_threshold(spec, mine, file), tuple(_seen(row, parity, file) for row in mine)))
+    if not result:
         raise BadInput(f"{file}: no row is of the branch sliding or compressed.")
-    return found
+    return result
 
 
 def device_of(content: Mapping[str, Any]) -> DeviceInfo:
     """Return where it was measured, as far as the file says."""
     info = content.get("device_info")
-    told = info if isinstance(info, dict) else {}
+    values = info if isinstance(info, dict) else {}
     names = ("device_name", "torch_version", "cuda_version")
-    return DeviceInfo(**{name: None if told.get(name) is None else str(told[name]) for name in names})
+    return DeviceInfo(**{name: None if values.get(name) is None else str(values[name]) for name in names})
 
 
 def _threshold(wanted: Wanted, rows: list[Row], file: Path) -> Threshold:

@@ -108,13 +108,13 @@ def load(path: Path) -> tuple[Wanted, ...]:
     entries = cast("list[JsonValue]", content["thresholds"])
     if not entries:
         raise BadInput(f"{path}: its list of thresholds is empty.")
-    found = tuple(_wanted(entry, path, number) for number, entry in enumerate(entries))
+    specs = tuple(_wanted(entry, path, number) for number, entry in enumerate(entries))
     for what in ("name", "key"):
-        said = [getattr(each, what) for each in found]
-        twice = next((one for one in said if said.count(one) > 1), None)
+        texts = [getattr(spec, what) for spec in specs]
+        twice = next((one for one in texts if texts.count(one) > 1), None)
         if twice is not None:
             raise BadInput(f"{path}: two thresholds have the {what} {twice!r}.")
-    return found
+    return specs
 
 
 def _wanted(entry: JsonValue, path: Path, number: int) -> Wanted:
@@ -124,17 +124,17 @@ def _wanted(entry: JsonValue, path: Path, number: int) -> Wanted:
         raise BadInput(f"{where} is not a threshold: it must map names to values.")
     _known(entry, set(Wanted.model_fields) - {"where"}, where, _lines(path, ("thresholds", number)))
     try:
-        wanted = Wanted.model_validate({**entry, "where": where})
+        spec = Wanted.model_validate({**entry, "where": where})
     except ValidationError as error:
         raise BadInput(f"{where}: {first_problem(error)}.") from None
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from None
-    if (wanted.axes is None) == (wanted.grids is None):
+    if (spec.axes is None) == (spec.grids is None):
         raise BadInput(f"{where} needs either axes, or several grids by their names.")
-    _full(wanted)
+    _full(spec)
     folder = path.parent
-    told = {side: beside(getattr(wanted, side), folder) for side in ("reference", "fast")}
-    return wanted.model_copy(update=told)
+    functions = {side: beside(getattr(spec, side), folder) for side in ("reference", "fast")}
+    return spec.model_copy(update=functions)
 
 
 def _full(wanted: Wanted) -> None:
@@ -151,10 +151,10 @@ def _full(wanted: Wanted) -> None:
 
 def beside(spec: str, folder: Path) -> str:
     """Return a function's place as it is written from here, where it is given relative to a file's folder."""
-    place, _, name = spec.rpartition(":")
-    if not is_function_spec(spec) or not place.endswith(".py") or Path(place).is_absolute():
+    file, _, name = spec.rpartition(":")
+    if not is_function_spec(spec) or not file.endswith(".py") or Path(file).is_absolute():
         return spec
-    return f"{os.path.relpath(folder / place)}:{name}"
+    return f"{os.path.relpath(folder / file)}:{name}"
 
 
 def _known(found: Mapping[str, Any], known: set[str], where: str, lines: Mapping[str, int]) -> None:
@@ -171,10 +171,10 @@ def _lines(path: Path, within: tuple[str | int, ...]) -> dict[str, int]:
 
     if not path.is_file():  # a pipe gives its content only once
         return {}
-    found: Any = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8-sig"))
+    node: Any = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8-sig"))
     for step in within:
-        found = found[step]
-    if not isinstance(found, CommentedMap):
+        node = node[step]
+    if not isinstance(node, CommentedMap):
         return {}
-    standing = found.lc.data or {}  # what is merged from elsewhere stands there
-    return {str(key): standing[key][0] + 1 for key in found if key in standing}
+    standing = node.lc.data or {}  # what is merged from elsewhere stands there
+    return {str(key): standing[key][0] + 1 for key in node if key in standing}

@@ -27,18 +27,18 @@ TONES: dict[State, Tone] = {"clears": "good", "fails": "plain", "open": "unsure"
 
 def answers_table(answers: Sequence[Answer]) -> Table:
     """Return one row for each threshold."""
-    told = [time for time in TIMES if any(time in each.by_time for each in answers)]
-    times = told if len(told) > 1 else []
-    margins = " or ".join(f"{margin:g}×" for margin in sorted({each.judged.threshold.margin for each in answers}))
+    taken_times = [time for time in TIMES if any(time in answer.by_time for answer in answers)]
+    times = taken_times if len(taken_times) > 1 else []
+    margins = " or ".join(f"{margin:g}×" for margin in sorted({answer.judged.threshold.margin for answer in answers}))
     rows: list[tuple[Cell, ...]] = [
         (
-            each.name,
-            briefly(each.place),
-            *(briefly(each.by_time[time]) if time in each.by_time else None for time in times),
-            each.parity,
-            "nothing" if each.value is None else f"{each.key}: {each.value}",
+            answer.name,
+            briefly(answer.place),
+            *(briefly(answer.by_time[time]) if time in answer.by_time else None for time in times),
+            answer.parity,
+            "nothing" if answer.value is None else f"{answer.key}: {answer.value}",
         )
-        for each in answers
+        for answer in answers
     ]
     return Table(
         title=f"From which size on the fast path is faster by {margins}",
@@ -47,7 +47,7 @@ def answers_table(answers: Sequence[Answer]) -> Table:
             for title in ("threshold", "from", *(f"by {time}" for time in times), "parity", "to write")
         ),
         rows=tuple(rows),
-        tones=tuple(_answer_tone(each) for each in answers),
+        tones=tuple(_answer_tone(answer) for answer in answers),
         note=(
             "Call: what a caller waits, as eager code does. Span: from the first kernel's start to the last one's end, "
             "as in graphs and compiled models."
@@ -98,40 +98,45 @@ def _known(bound: Bound | None) -> bool:
 
 
 def _drawn(cell: SizeCell) -> bool:
-    return any(_known(each) for each in cell.bounds.values())
+    return any(_known(bound) for bound in cell.bounds.values())
 
 
 def _line(cells: Sequence[SizeCell], time: Time) -> Line:
-    found = [each if _known(each := cell.bounds[time]) else None for cell in cells]
+    bounds = [bound if _known(bound := cell.bounds[time]) else None for cell in cells]
     return Line(
         label=f"by {time}",
         x=tuple(cell.size for cell in cells),
-        y=tuple(None if each is None else math.exp(each.mean) for each in found),
-        low=tuple(None if each is None else math.exp(each.low) for each in found),
-        high=tuple(None if each is None else math.exp(each.high) for each in found),
+        y=tuple(None if bound is None else math.exp(bound.mean) for bound in bounds),
+        low=tuple(None if bound is None else math.exp(bound.low) for bound in bounds),
+        high=tuple(None if bound is None else math.exp(bound.high) for bound in bounds),
     )
 
 
 def points_table(found: Answer) -> Table:
     """Return every point of a grid, the largest last."""
-    judged = found.judged
-    told = {time for each in judged.points for time in each.seen.told}
-    times = [time for time in TIMES if time in told]
+    judged_threshold = found.judged
+    times_taken = {time for judged_point in judged_threshold.points for time in judged_point.seen.told}
+    times = [time for time in TIMES if time in times_taken]
     titles = (
         "size",
-        *judged.threshold.axes,
+        *judged_threshold.threshold.axes,
         "margin",
         *(f"× by {time}" for time in times),
         *(f"ms by {time}" for time in times),
         "pairs",
     )
-    named = list(zip(judged.threshold.points, judged.points, strict=True))
-    first = judged.threshold.points[0]
+    named = list(zip(judged_threshold.threshold.points, judged_threshold.points, strict=True))
+    first = judged_threshold.threshold.points[0]
     return Table(
         title=f"{found.name}: {first.fast.label} against {first.reference.label}",
         columns=tuple(Column(title=title, numeric=title != "margin") for title in titles),
-        rows=tuple(_point_row(point, each, judged.threshold.axes, times) for point, each in named),
-        tones=tuple("plain" if each.decisive is None else TONES[each.decisive.state] for _, each in named),
+        rows=tuple(
+            _point_row(point, judged_point, judged_threshold.threshold.axes, times) for point, judged_point in named
+        ),
+        tones=tuple(
+            "plain" if judged_point.decisive is None else TONES[judged_point.decisive.state]
+            for _, judged_point in named
+        ),
         note=(
             "The mean speed-up with the bounds that the decision rests on; milliseconds of the reference and the fast "
             "path, medians of all processes; pairs, and in how many processes."
@@ -140,14 +145,14 @@ def points_table(found: Answer) -> Table:
 
 
 def _point_row(point: Point, each: PointJudged, axes: Sequence[str], times: Sequence[Time]) -> tuple[Cell, ...]:
-    found = {time: timed(each, time) for time in times if time in each.seen.told}
+    by_time = {time: timed(each, time) for time in times if time in each.seen.told}
     pairs = max((sum(map(len, each.seen.logs(time))) for time in times), default=0)
     return (
         point.size,
         *(_shown(point.params.get(axis)) for axis in axes),
         _state(each),
-        *(ratio(each.bounds[time]) if time in found else None for time in times),
-        *(f"{found[time].masked_ms:.3g} → {found[time].fa2_ms:.3g}" if time in found else None for time in times),
+        *(ratio(each.bounds[time]) if time in by_time else None for time in times),
+        *(f"{by_time[time].masked_ms:.3g} → {by_time[time].fa2_ms:.3g}" if time in by_time else None for time in times),
         f"{pairs} in {each.processes}" if pairs else None,
     )
 
@@ -170,19 +175,19 @@ def parity_table(answers: Sequence[Answer]) -> list[Element]:
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
     measures: dict[str, None] = {}
-    for found in answers:
-        for point, each in zip(found.judged.threshold.points, found.judged.points, strict=True):
-            checks = [facts.parity for facts in each.seen.checked if facts.parity is not None]
-            if not each.seen.measured and not checks:
+    for answer in answers:
+        for point, judged_point in zip(answer.judged.threshold.points, answer.judged.points, strict=True):
+            checks = [facts.parity for facts in judged_point.seen.checked if facts.parity is not None]
+            if not judged_point.seen.measured and not checks:
                 continue
-            state = parity_at(each.seen)
+            state = parity_at(judged_point.seen)
             worst = next((check for check in checks if not check.passed), checks[-1] if checks else None)
             if worst is not None:
                 measures[worst.measure] = None
             rows.append(
                 (
-                    found.name,
-                    ", ".join(f"{axis} {point.params.get(axis)}" for axis in found.judged.threshold.axes),
+                    answer.name,
+                    ", ".join(f"{axis} {point.params.get(axis)}" for axis in answer.judged.threshold.axes),
                     state,
                     *(_error(worst, name) for name in ("mean_error", "mean_limit", "max_error", "max_limit")),
                     None if worst is None or worst.deterministic is None else "yes" if worst.deterministic else "no",
@@ -213,11 +218,11 @@ def _error(check: object, name: str) -> Cell:
 def paths_table(answers: Sequence[Answer]) -> list[Element]:
     """Return which kernels ran on either path, and how each was timed; equal ones are told once."""
     rows: dict[tuple[Cell, ...], int] = {}
-    for found in answers:
-        for each in found.judged.points:
-            for side, facts in zip(("reference", "fast"), each.seen.facts or (), strict=False):
+    for answer in answers:
+        for judged_point in answer.judged.points:
+            for side, facts in zip(("reference", "fast"), judged_point.seen.facts or (), strict=False):
                 if facts.left_out is None:
-                    row = (found.name, side, *_path(facts))
+                    row = (answer.name, side, *_path(facts))
                     rows[row] = rows.get(row, 0) + 1
     if not rows:
         return []

@@ -88,22 +88,22 @@ def reasons(
 
 def _decided(judged: Judged, place: Place, decide_on: DecideOn) -> list[str]:
     cells, decision, margin = judged.cells, judged.decision, judged.threshold.margin
-    told = [time for time, found in judged.by_time.items() if found is not None]
-    by = BY[told[0] if decide_on == "cautious" and len(told) == 1 else decide_on]
+    times_taken = [time for time, sentences in judged.by_time.items() if sentences is not None]
+    by = BY[times_taken[0] if decide_on == "cautious" and len(times_taken) == 1 else decide_on]
     fast, reference = (getattr(judged.threshold.points[0], side).label for side in ("fast", "reference"))
     if place.decision == "disable":
         at = f"Even at the largest size, {cells[-1].size:g}, {fast} is {speed_up(cells[-1].decisive)} as fast as"
         return [f"{at} {reference}, {by}, below the margin of {margin:g}×."]
     up_to = f"From {place.size:g} up to the largest size, {cells[-1].size:g}, {fast} is at least {margin:g}× as fast as"
-    found = [f"{up_to} {reference}, {by}."]
+    sentences = [f"{up_to} {reference}, {by}."]
     some = [cell for cell in cells[decision.low : decision.place] if not _clears(cell)]
     if some:
         speeds = ", ".join(speed_up(cell.decisive) for cell in some)
-        found.append(f"Whether it already is at {_sizes(some)} could not be told: {speeds}.")
+        sentences.append(f"Whether it already is at {_sizes(some)} could not be told: {speeds}.")
     if decision.low:
         below = cells[decision.low - 1]
-        found.append(f"At {below.size:g} it is not: {speed_up(below.decisive)}.")
-    return found
+        sentences.append(f"At {below.size:g} it is not: {speed_up(below.decisive)}.")
+    return sentences
 
 
 def _clears(cell: Cell) -> bool:
@@ -118,11 +118,11 @@ def _unsure(judged: Judged, place: Place) -> list[str]:
         return []
     if cells[-1].decisive is None:
         return [f"The largest size, {cells[-1].size:g}, was not measured, so that nothing holds from any size on."]
-    found = (
+    text = (
         f"At the largest size, {cells[-1].size:g}, it is {speed_up(cells[-1].decisive)}, too near the margin of "
         f"{judged.threshold.margin:g}× to tell"
     )
-    return [f"{found}; below {place.low:g} it fails." if place.low is not None else f"{found}."]
+    return [f"{text}; below {place.low:g} it fails." if place.low is not None else f"{text}."]
 
 
 def _alone(alone: Sequence[Cell]) -> list[str]:
@@ -134,34 +134,34 @@ def _alone(alone: Sequence[Cell]) -> list[str]:
 def _ranges(ranges: Sequence[tuple[float, float]]) -> list[str]:
     if not ranges:
         return []
-    told = ", ".join(f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in ranges)
-    return [f"The speed-up does not rise with the size: it clears the margin at {told}, and not between."]
+    ranges_text = ", ".join(f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in ranges)
+    return [f"The speed-up does not rise with the size: it clears the margin at {ranges_text}, and not between."]
 
 
 def _parity(judged: Judged, parity: Checked) -> list[str]:
     if parity == "passed":
         return []
-    found = list(objections(judged))
-    if not found:
+    unpassed = list(objections(judged))
+    if not unpassed:
         return ["Nothing is recommended: no result of the fast path was checked."]
-    point, check = found[0]
+    point, check = unpassed[0]
     why = "it was not checked, which is not passed" if check is None else str(check.reason).rstrip(".")
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = f" (and {len(unpassed) - 1} more)" if len(unpassed) > 1 else ""
     return [f"Nothing is recommended, as the fast path did not pass at {where(judged, point)}{more}: {why}."]
 
 
 def _left_out(judged: Judged) -> list[str]:
     """Say what could not be measured, and where the fast path does not work."""
-    found: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for point, each in zip(judged.threshold.points, judged.points, strict=True):
-        if each.seen.refused is not None:
-            found["could not be measured, and does not count", each.seen.refused].append(point)
-        if each.seen.cannot is not None:
-            found["counts as failing, as the fast path does not work there", each.seen.cannot].append(point)
+    by_reason: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for point, judged_point in zip(judged.threshold.points, judged.points, strict=True):
+        if judged_point.seen.refused is not None:
+            by_reason["could not be measured, and does not count", judged_point.seen.refused].append(point)
+        if judged_point.seen.cannot is not None:
+            by_reason["counts as failing, as the fast path does not work there", judged_point.seen.cannot].append(point)
     return [
         f"{where(judged, points[0])}{f' (and {len(points) - 1} more)' if len(points) > 1 else ''} {what}: "
         f"{why.rstrip('.')}."
-        for (what, why), points in found.items()
+        for (what, why), points in by_reason.items()
     ]
 
 

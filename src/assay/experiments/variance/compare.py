@@ -99,12 +99,12 @@ def times_of(baseline: list[Older], concurrent: list[Older]) -> Times:
 
 def best_times(group: Iterable[Older]) -> ByStratum:
     """Return the time of the best configuration in each tuning by device; of what was not tuned, its time."""
-    found: ByStratum = defaultdict(list)
+    times_by_device: ByStratum = defaultdict(list)
     for older in group:
         picked = [pick.time_ms for pick in older.picks if pick.time_ms is not None]
         timed = older.timed[0].times_ms if older.timed and not picked else ()
-        found[older.device or ""] += [*picked, *timed]
-    return {device: times for device, times in found.items() if times}
+        times_by_device[older.device or ""] += [*picked, *timed]
+    return {device: times for device, times in times_by_device.items() if times}
 
 
 def _typical(by_device: ByStratum) -> float | None:
@@ -128,20 +128,20 @@ def spreads_of(baseline: list[Older], concurrent: list[Older]) -> Spreads:
 
 def repeats(group: Iterable[Older]) -> dict[str, list[list[float]]]:
     """Return, for each device, the times of everything that is the same there: who timed it, the configuration."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_device: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for older in group:
-        for each in older.timed:
-            if each.config is not None or each.by is not None:
-                found[older.device or ""][f"{each.by} {key_of(each.config)}"] += each.times_ms
-    return {device: list(things.values()) for device, things in found.items()}
+        for entry in older.timed:
+            if entry.config is not None or entry.by is not None:
+                by_device[older.device or ""][f"{entry.by} {key_of(entry.config)}"] += entry.times_ms
+    return {device: list(things.values()) for device, things in by_device.items()}
 
 
 def _scatter(group: Iterable[Older]) -> ByStratum:
-    found: ByStratum = defaultdict(list)
+    cvs_by_device: ByStratum = defaultdict(list)
     for older in group:
-        for each in older.timed:
-            found[older.device or ""] += each.cvs
-    return {device: cvs for device, cvs in found.items() if cvs}
+        for entry in older.timed:
+            cvs_by_device[older.device or ""] += entry.cvs
+    return {device: cvs for device, cvs in cvs_by_device.items() if cvs}
 
 
 def agreement_of(group: list[Older]) -> Agreement | None:

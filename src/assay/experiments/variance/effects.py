@@ -37,13 +37,13 @@ def ratio(baseline: ByStratum, concurrent: ByStratum) -> Estimate | None:
         groups = [(baseline[s], concurrent[s]) for s in shared]
     else:
         groups = [([v for vs in baseline.values() for v in vs], [v for vs in concurrent.values() for v in vs])]
-    found = pooled(groups)
-    if found is None:
+    pooled_level = pooled(groups)
+    if pooled_level is None:
         return None
-    n, ends = sum(len(a) + len(b) for a, b in groups), found.interval()
+    n, ends = sum(len(a) + len(b) for a, b in groups), pooled_level.interval()
     where = f"{len(groups)} {'device' if len(groups) == 1 else 'devices'}" if shared else "devices that differ"
     return Estimate(
-        value=found.value,
+        value=pooled_level.value,
         low=None if ends is None else ends[0],
         high=None if ends is None else ends[1],
         unit="×",
@@ -63,9 +63,9 @@ def spread(repeats: Mapping[str, Sequence[Sequence[float]]]) -> Spread | None:
     freedom = sum(max(map(len, logs)) - 1 for logs in several.values() if logs)
     if not freedom:
         return None
-    everything = [each for logs in several.values() for each in logs]
-    squares = sum(float(np.sum((each - each.mean()) ** 2)) for each in everything)
-    return Spread(math.sqrt(math.expm1(squares / sum(len(each) - 1 for each in everything))), freedom)
+    everything = [values for logs in several.values() for values in logs]
+    squares = sum(float(np.sum((values - values.mean()) ** 2)) for values in everything)
+    return Spread(math.sqrt(math.expm1(squares / sum(len(values) - 1 for values in everything))), freedom)
 
 
 def spread_ratio(baseline: Spread | None, concurrent: Spread | None) -> Estimate | None:

@@ -21,18 +21,20 @@ def analyse(kernels: tuple[Kernel, ...], minimum_effect: float) -> Findings:
 
 
 def _findings(kernel: Kernel, minimum_effect: float) -> list[Finding]:
-    name, found = kernel.name, []
+    name, findings = kernel.name, []
     times = kernel.times.ratio
     if times is not None:
-        found.append(
+        findings.append(
             _finding(f"{name}: the best time is longer than the baseline's", times, name, "time", minimum_effect)
         )
     for scatter, of in ((kernel.spreads.ratio, "repeats"), (kernel.spreads.samples_ratio, "samples")):
         if scatter is not None:
-            found.append(_finding(f"{name}: {of} scatter more than the baseline's", scatter, name, of, minimum_effect))
+            findings.append(
+                _finding(f"{name}: {of} scatter more than the baseline's", scatter, name, of, minimum_effect)
+            )
     share = share_estimate(kernel.picks.mismatch, "picks that differ from the baseline's")
     if share is not None:
-        found.append(
+        findings.append(
             Finding(
                 claim=f"{name}: another configuration is picked than in the baseline",
                 estimate=share,
@@ -50,7 +52,7 @@ def _findings(kernel: Kernel, minimum_effect: float) -> list[Finding]:
                 },
             )
         )
-    return found
+    return findings
 
 
 def _finding(claim: str, ratio: Estimate, kernel: str, what: str, minimum_effect: float) -> Finding:
@@ -79,10 +81,10 @@ def mismatch_verdict(share: Share, chance: Share) -> Verdict:
 
 def mismatch_reason(share: Share, chance: Share) -> str:
     """Write how often picks differ, and how often they do by themselves."""
-    told = f"{share.count} of {share.n} differ from the baseline"
+    text = f"{share.count} of {share.n} differ from the baseline"
     if not chance.n:
-        return f"{told}; how often the baseline differs from itself is not known without repeats of it"
-    return f"{told}; among themselves {chance.count} of {chance.n} of the baseline do"
+        return f"{text}; how often the baseline differs from itself is not known without repeats of it"
+    return f"{text}; among themselves {chance.count} of {chance.n} of the baseline do"
 
 
 def headline(kernels: tuple[Kernel, ...], minimum_effect: float) -> str:
@@ -94,8 +96,8 @@ def headline(kernels: tuple[Kernel, ...], minimum_effect: float) -> str:
 
 def _told(kernel: Kernel, minimum_effect: float) -> str:
     ratio, picks = kernel.times.ratio, kernel.picks.mismatch
-    said = f"{kernel.name} {time_text(ratio, minimum_effect)}"
-    return f"{said}, and {picks.count} of {picks.n} picks differ" if picks.n else said
+    text = f"{kernel.name} {time_text(ratio, minimum_effect)}"
+    return f"{text}, and {picks.count} of {picks.n} picks differ" if picks.n else text
 
 
 def time_text(ratio: Estimate | None, minimum_effect: float) -> str:

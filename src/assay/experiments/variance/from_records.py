@@ -36,13 +36,13 @@ def gathered(pairs: Iterable[tuple[Trial, Record]], records: Records, machine: M
     """Return what trials that were measured say, one for each kernel and device, in the order they were taken."""
     good = [(trial, record) for trial, record in pairs if record.status == "ok"]
     names = kernel_names([role.subjects[0] for trial, _ in good for role in trial.roles if role.duty == "timed"])
-    found: dict[Where, list[Timed]] = {}
+    by_location: dict[Where, list[Timed]] = {}
     for trial, record in good:
         for role in trial.roles:
             if role.duty == "timed":
                 where = names[key_of_subject(role.subjects[0])], device_of(role)
-                found.setdefault(where, []).append(Timed(trial, role, record))
-    return [_older(where, timed, records, machine) for where, timed in sorted(found.items())]
+                by_location.setdefault(where, []).append(Timed(trial, role, record))
+    return [_older(where, timed, records, machine) for where, timed in sorted(by_location.items())]
 
 
 def kernel_names(subjects: Sequence[Subject]) -> dict[str, str]:
@@ -116,11 +116,11 @@ def _tried(tunings: list[Tuning]) -> list[Repeats]:
     """Return every configuration that tuners timed, with what they saw in each process."""
     times: dict[tuple[str, str], tuple[Tuning, int, list[float]]] = {}
     for tuning in tunings:
-        for place, tried in enumerate(tuning.tried):
+        for index, tried in enumerate(tuning.tried):
             if tried.time_us is not None and tried.time_us > 0:
                 key = (tuning.tuner, key_of(dict(tried.config)))
-                times.setdefault(key, (tuning, place, []))[2].append(tried.time_us / 1e3)
+                times.setdefault(key, (tuning, index, []))[2].append(tried.time_us / 1e3)
     return [
-        Repeats(config=dict(tuning.tried[place].config), times_ms=tuple(seen), by=tuning.tuner)
-        for tuning, place, seen in times.values()
+        Repeats(config=dict(tuning.tried[index].config), times_ms=tuple(process_times), by=tuning.tuner)
+        for tuning, index, process_times in times.values()
     ]

@@ -77,12 +77,12 @@ def _is_list(word: str) -> bool:
 
 def paths_of(words: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the paths that words name, each once, and in words which name nothing."""
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     missing: list[str] = []
     for word in words:
         for path in _named(word, missing):
-            found[path] = None
-    return list(found), missing
+            paths[path] = None
+    return list(paths), missing
 
 
 def _named(word: str, missing: list[str]) -> list[Path]:

@@ -27,32 +27,32 @@ def work_of(older: Older) -> Work:
     if older.identity is None:
         return older.kernel, None
     label = older.identity.get("workload", {}).get("workload", older.kernel)
-    kept = (d for d in details_in(older.identity) if d.aspect not in {"workload", "schedule", "isolation"})
+    details = (d for d in details_in(older.identity) if d.aspect not in {"workload", "schedule", "isolation"})
     model = model_in(older.identity)
     device = () if model is None else (Detail(MODEL, MODEL, model),)
-    return label, (*(detail for detail in kept if detail.name not in PLACEMENT), *device)
+    return label, (*(detail for detail in details if detail.name not in PLACEMENT), *device)
 
 
 def by_work(group: Iterable[Older]) -> dict[Work, list[Older]]:
     """Return the results of a group by what they are of, in order."""
-    found: dict[Work, list[Older]] = {}
+    by_key: dict[Work, list[Older]] = {}
     for older in group:
-        found.setdefault(work_of(older), []).append(older)
-    return found
+        by_key.setdefault(work_of(older), []).append(older)
+    return by_key
 
 
 def not_comparable(baseline: Sequence[Older], concurrent: Sequence[Older]) -> tuple[str, ...]:
     """Say of each kernel that both groups have, but not of the same work, in what it differs."""
     first, second = by_work(baseline), by_work(concurrent)
     lone = [work for work in second if work not in first]
-    found: list[str] = []
+    texts: list[str] = []
     for label, details in (work for work in first if work not in second):
         others = [other for name, other in lone if name == label]
         if not others:
             continue
         if details is None or None in others:
-            found.append(f"{label}: only one of the groups records its parameters")
+            texts.append(f"{label}: only one of the groups records its parameters")
             continue
-        each = [differences(details, other) for other in others if other is not None]
-        found.append(f"{label}: {describe(min(each, key=len))}")
-    return tuple(found)
+        candidates = [differences(details, other) for other in others if other is not None]
+        texts.append(f"{label}: {describe(min(candidates, key=len))}")
+    return tuple(texts)

@@ -109,7 +109,7 @@ def _picks(content: Mapping[str, JsonValue], notes: list[str]) -> tuple[Pick, ..
     """Return every tuning that the file tells of; without a list of them, the one it is about."""
     several = content.get("picks")
     entries = several if isinstance(several, list) else [dict(content)]
-    found: list[Pick] = []
+    picks: list[Pick] = []
     for entry in entries:
         if not isinstance(entry, dict):
             continue
@@ -120,8 +120,8 @@ def _picks(content: Mapping[str, JsonValue], notes: list[str]) -> tuple[Pick, ..
             notes.append("its best_config is not an object of names and values")
             config = None
         if config is not None or time_ms is not None:
-            found.append(Pick(config=config, time_ms=time_ms, tuning_s=_time(entry.get("autotune_duration_seconds"))))
-    return tuple(found)
+            picks.append(Pick(config=config, time_ms=time_ms, tuning_s=_time(entry.get("autotune_duration_seconds"))))
+    return tuple(picks)
 
 
 def _timed(entries: JsonValue, notes: list[str]) -> tuple[Repeats, ...]:
@@ -134,7 +134,7 @@ def _timed(entries: JsonValue, notes: list[str]) -> tuple[Repeats, ...]:
     bare = sum(isinstance(entry, int | float) for entry in entries)
     if bare > 1:
         notes.append(f"its {bare} times are of different configurations, and their scatter is no variance")
-    found: list[Repeats] = []
+    results: list[Repeats] = []
     useless = 0
     for entry in entries:
         if isinstance(entry, dict):
@@ -143,10 +143,10 @@ def _timed(entries: JsonValue, notes: list[str]) -> tuple[Repeats, ...]:
             useless += not times
             if times and (config is None or isinstance(config, dict)):
                 cvs, by = _times(entry.get("cv_of_samples")), by if isinstance(by, str) else None
-                found.append(Repeats(config=config, times_ms=times, cvs=cvs, by=by))
+                results.append(Repeats(config=config, times_ms=times, cvs=cvs, by=by))
     if useless:
         notes.append(f"{useless} of its configurations have no time above zero")
-    return tuple(found)
+    return tuple(results)
 
 
 def _times(values: JsonValue) -> tuple[float, ...]:

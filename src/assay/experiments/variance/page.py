@@ -72,14 +72,16 @@ def spread_table(kernels: tuple[Kernel, ...], minimum_effect: float) -> Table:
     rows: list[tuple[Cell, ...]] = []
     tones: list[Tone] = []
     for kernel in kernels:
-        found = kernel.spreads
-        baseline, concurrent = _spread(found.baseline), _spread(found.concurrent)
-        rows.append((kernel.name, "repeats", baseline, concurrent, _ratio(found.ratio), _interval(found.ratio)))
-        tones.append(TONES[verdict(found.ratio, minimum_effect)])
-        if found.samples != (None, None):
-            within = [None if cv is None else f"{cv:.3f}" for cv in found.samples]
-            rows.append((kernel.name, "samples", *within, _ratio(found.samples_ratio), _interval(found.samples_ratio)))
-            tones.append(TONES[verdict(found.samples_ratio, minimum_effect)])
+        spreads = kernel.spreads
+        baseline, concurrent = _spread(spreads.baseline), _spread(spreads.concurrent)
+        rows.append((kernel.name, "repeats", baseline, concurrent, _ratio(spreads.ratio), _interval(spreads.ratio)))
+        tones.append(TONES[verdict(spreads.ratio, minimum_effect)])
+        if spreads.samples != (None, None):
+            within = [None if cv is None else f"{cv:.3f}" for cv in spreads.samples]
+            rows.append(
+                (kernel.name, "samples", *within, _ratio(spreads.samples_ratio), _interval(spreads.samples_ratio))
+            )
+            tones.append(TONES[verdict(spreads.samples_ratio, minimum_effect)])
     return Table(
         title="Coefficient of variation",
         columns=_columns("kernel", "of", "baseline", "concurrent", "ratio", "95 % interval", text=2),
@@ -180,8 +182,8 @@ def _agreement(kernel: str, side: str, found: Agreement | None) -> list[tuple[Ce
 
 def trouble(groups: tuple[Group, Group]) -> list[Element]:
     """Return what could not be read, what of it could not be used, and the kernels that only one group has."""
-    told: list[Element] = [Text(text=f"{said}.", tone="bad") for group in groups for said in group.unusable]
-    told += [
+    elements: list[Element] = [Text(text=f"{sentence}.", tone="bad") for group in groups for sentence in group.unusable]
+    elements += [
         Text(text=f"{source.path}: {note}.", tone="unsure")
         for group in groups
         for source in group.sources
@@ -189,16 +191,16 @@ def trouble(groups: tuple[Group, Group]) -> list[Element]:
     ]
     first, second = groups
     olders = ([source.older for source in group.sources] for group in groups)
-    told += [Text(text=f"Not comparable: {said}.", tone="unsure") for said in not_comparable(*olders)]
+    elements += [Text(text=f"Not comparable: {sentence}.", tone="unsure") for sentence in not_comparable(*olders)]
     for name, mine, theirs in (("baseline", first, second), ("concurrent", second, first)):
         lone = [kernel for kernel in mine.kernels if kernel not in theirs.kernels]
         if lone:
-            told.append(Text(text=f"Only the {name} has {', '.join(lone)}: not compared.", tone="unsure"))
-    return told
+            elements.append(Text(text=f"Only the {name} has {', '.join(lone)}: not compared.", tone="unsure"))
+    return elements
 
 
 def _columns(*titles: str, text: int) -> tuple[Column, ...]:
-    return tuple(Column(title=title, numeric=place >= text) for place, title in enumerate(titles))
+    return tuple(Column(title=title, numeric=index >= text) for index, title in enumerate(titles))
 
 
 def _ms(milliseconds: float | None) -> str | None:

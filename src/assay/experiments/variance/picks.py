@@ -57,17 +57,17 @@ def picks_of(baseline: list[Older], concurrent: list[Older]) -> Picks:
 
 
 def _by_device(group: Iterable[Older]) -> dict[str | None, list[Pick]]:
-    found: dict[str | None, list[Pick]] = defaultdict(list)
+    picks_by_device: dict[str | None, list[Pick]] = defaultdict(list)
     for older in group:
-        found[older.device] += [pick for pick in older.picks if pick.config is not None]
-    return {device: picks for device, picks in found.items() if picks}
+        picks_by_device[older.device] += [pick for pick in older.picks if pick.config is not None]
+    return {device: picks for device, picks in picks_by_device.items() if picks}
 
 
 def against(baseline: Sequence[Pick], concurrent: Sequence[Pick]) -> Share:
     """Return how many of the other side's picks differ from the baseline's, each held against one of them in turn."""
     first = [key_of(pick.config) for pick in baseline]
     second = [key_of(pick.config) for pick in concurrent]
-    return Share(sum(key != first[place % len(first)] for place, key in enumerate(second)), len(second))
+    return Share(sum(key != first[index % len(first)] for index, key in enumerate(second)), len(second))
 
 
 def among(picks: Sequence[Pick]) -> Share:
@@ -95,8 +95,8 @@ def _cost(baseline: list[Older], one: Config, other: Config) -> Estimate | None:
     """Return the other configuration's time over the one's, as the same timer saw both; null where it did not."""
     times: dict[tuple[str | None, str], list[float]] = defaultdict(list)
     for older in baseline:
-        for each in older.timed:
-            times[each.by, key_of(each.config)] += each.times_ms
+        for entry in older.timed:
+            times[entry.by, key_of(entry.config)] += entry.times_ms
     for by in dict.fromkeys(by for by, _ in times):
         mine, theirs = times.get((by, key_of(one))), times.get((by, key_of(other)))
         if mine and theirs:

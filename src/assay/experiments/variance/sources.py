@@ -109,8 +109,10 @@ def _run(path: Path, phase: str) -> list[Source]:
     """Read the records of a run; of one with phases, those of the phase that is meant."""
     folder = RunFolder.open(path)
     if folder.plan.experiment not in READABLE:
-        known = " and ".join(f"`assay {'contention run' if name == PHASED else name}`" for name in sorted(READABLE))
-        raise BadInput(f"{path} is a run of the experiment {folder.plan.experiment}; runs of {known} can be compared.")
+        readable = " and ".join(f"`assay {'contention run' if name == PHASED else name}`" for name in sorted(READABLE))
+        raise BadInput(
+            f"{path} is a run of the experiment {folder.plan.experiment}; runs of {readable} can be compared."
+        )
     trials = {trial.id: trial for decision in folder.decisions() for trial in decision.block.trials}
     records = folder.records()
     phased = folder.plan.experiment == PHASED
@@ -119,11 +121,11 @@ def _run(path: Path, phase: str) -> list[Source]:
         for record in records
         if record.trial in trials and _counts(trials[record.trial], record, phase if phased else None)
     ]
-    found = gathered(pairs, records, folder.machine)
-    if not found:
+    tunings = gathered(pairs, records, folder.machine)
+    if not tunings:
         what = f"nothing that was measured in its phase {phase}" if phased else "nothing that was measured"
         raise BadInput(f"{path} holds {what}.")
-    return [Source(str(path), older) for older in found]
+    return [Source(str(path), older) for older in tunings]
 
 
 def _counts(trial: Trial, record: Record, phase: str | None) -> bool:

@@ -32,9 +32,9 @@ def posts(out_of_order: Mapping[str, str | None]) -> tuple[Post, ...]:
 
 def changed(fleet: Fleet, nodes: Iterable[str], change: Callable[[Post], Mapping[str, Any]]) -> Fleet:
     """Return the fleet with some posts changed."""
-    wanted = set(nodes)
-    told = [post.model_copy(update=change(post)) if post.node in wanted else post for post in fleet.posts]
-    return fleet.model_copy(update={"posts": tuple(told)})
+    names = set(nodes)
+    states = [post.model_copy(update=change(post)) if post.node in names else post for post in fleet.posts]
+    return fleet.model_copy(update={"posts": tuple(states)})
 
 
 def stepped(fleet: Fleet, steps: Iterable[Step]) -> Fleet:
@@ -98,7 +98,7 @@ def missing(fleet: Fleet) -> tuple[Post, ...]:
 
 def moved(fleet: Fleet) -> tuple[Card, ...]:
     """Return the GPUs that were found on more than one node."""
-    return tuple(card for card in fleet.gpus if len({seen.node for seen in card.seen}) > 1)
+    return tuple(gpu for gpu in fleet.gpus if len({location.node for location in gpu.seen}) > 1)
 
 
 def exit_code(fleet: Fleet, begun: Iterable[str]) -> int:
@@ -131,11 +131,11 @@ def sentences(steps: Iterable[Step]) -> list[str]:
     alike: dict[tuple[str, str | None], list[str]] = {}
     for step in steps:
         alike.setdefault((step.state, step.reason), []).append(step.node)
-    told = []
+    lines = []
     for (state, reason), nodes in alike.items():
         one, several = words.get(state, (state, state))
-        told.append(f"{listed(nodes)} {one if len(nodes) == 1 else several}{f': {reason}' if reason else ''}")
-    return told
+        lines.append(f"{listed(nodes)} {one if len(nodes) == 1 else several}{f': {reason}' if reason else ''}")
+    return lines
 
 
 def troubles(out_of_order: Mapping[str, str | None]) -> str:

@@ -65,8 +65,8 @@ class FleetFolder:
             fleet = Fleet.model_validate(content)
         except ValidationError as error:
             raise BadInput(f"{path / FILE} is not what this version of Assay writes: {first_problem(error)}.") from None
-        order = fleet.order.model_copy(update={"folder": str(path.absolute())})
-        return cls(path.absolute(), fleet.model_copy(update={"order": order}))
+        job = fleet.order.model_copy(update={"folder": str(path.absolute())})
+        return cls(path.absolute(), fleet.model_copy(update={"order": job}))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -89,17 +89,17 @@ class FleetFolder:
     def begin(self, nodes: Iterable[str], name: str) -> None:
         """Write down that nodes are tried next, in an array of this name, and what each is to do."""
         number = self.fleet.rounds + 1
-        wanted = tuple(nodes)
-        for node in wanted:
+        names = tuple(nodes)
+        for node in names:
             files = self.path / node / f"order-{number}"
             run = self.fleet.post(node).run
-            wish = Wish(
+            request = Wish(
                 words=_into(self.fleet.order.words, self.path / node),
                 resume=None if run is None or not (self.path / run / "plan.json").is_file() else str(self.path / run),
             )
             with friendly_os_errors(files):
                 traces.make(files)
-                replace_atomically(files / WISH, wish.model_dump_json(indent=1).encode() + b"\n")
+                replace_atomically(files / WISH, request.model_dump_json(indent=1).encode() + b"\n")
 
         def change(post: Post) -> dict[str, Any]:
             return {
@@ -107,7 +107,7 @@ class FleetFolder:
                 "attempts": post.attempts + 1, "files": f"{post.node}/order-{number}",
             }  # fmt: skip
 
-        fleet = book.changed(self.fleet, wanted, change)
+        fleet = book.changed(self.fleet, names, change)
         self.write(fleet.model_copy(update={"rounds": number, "open": name}))
 
     def order_of(self, node: str) -> Order:

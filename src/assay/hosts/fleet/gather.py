@@ -52,7 +52,7 @@ def measured(run: RunFolder) -> list[Gpu]:
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise BadInput(f"{run.path / GPUS_FILE} holds a line that Assay does not write: {error}.") from None
     if uuids:
-        return [gpu for gpu in run.machine.gpus if uuids & {gpu.uuid, *(each.uuid for each in gpu.instances)}]
+        return [gpu for gpu in run.machine.gpus if uuids & {gpu.uuid, *(instance.uuid for instance in gpu.instances)}]
     return list(run.machine.gpus) if begun(run.path) else []
 
 

@@ -82,8 +82,8 @@ def carry_out(folder: FleetFolder, arrays: Arrays, say: Callable[[str], None]) -
 
 def _one_round(folder: FleetFolder, arrays: Arrays, nodes: tuple[str, ...], say: Callable[[str], None]) -> None:
     """Send one array and wait for its end; the book is true afterwards, however it ended."""
-    order = folder.fleet.order.model_copy(update={"id": secrets.token_hex(8)})
-    folder.begin(nodes, order.name)
+    job = folder.fleet.order.model_copy(update={"id": secrets.token_hex(8)})
+    folder.begin(nodes, job.name)
 
     def tell(steps: Iterable[Step]) -> None:
         news = tuple(steps)
@@ -91,19 +91,19 @@ def _one_round(folder: FleetFolder, arrays: Arrays, nodes: tuple[str, ...], say:
         for line in book.sentences(news):
             say(line)
 
-    loan: Loan | None = None
+    rental: Loan | None = None
     try:
-        loan = arrays.create(order, nodes, folder.fleet.rounds, folder.fleet.at_once)
-        say(f"{loan.host.capitalize()} array {loan.number}: {book.counted(len(nodes), 'node')}")
-        arrays.watch(loan, {node: folder.order_of(node) for node in nodes}, tell)
+        rental = arrays.create(job, nodes, folder.fleet.rounds, folder.fleet.at_once)
+        say(f"{rental.host.capitalize()} array {rental.number}: {book.counted(len(nodes), 'node')}")
+        arrays.watch(rental, {node: folder.order_of(node) for node in nodes}, tell)
     except BaseException as error:
-        if loan is not None:
-            _release_after(error, arrays, loan)
+        if rental is not None:
+            _release_after(error, arrays, rental)
         folder.settle()
         if isinstance(error, StopRequested):
             raise StopRequested(f"{error}; the array is gone from the queue") from None
         raise
-    arrays.release(loan)
+    arrays.release(rental)
     folder.settle()
 
 

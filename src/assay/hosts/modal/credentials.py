@@ -39,8 +39,8 @@ def missing() -> str | None:
 
 def _open_to_all() -> str | None:
     """Return that the token would travel in the open, as a clause; null when it does not."""
-    given = os.environ.get("MODAL_SERVER_URL") or ""
-    for url in filter(None, given.split(",")):
+    server_url = os.environ.get("MODAL_SERVER_URL") or ""
+    for url in filter(None, server_url.split(",")):
         parts = urlsplit(url.strip())
         if parts.scheme not in {"https", "unix"} and parts.hostname not in _LOOPBACK:
             return f"MODAL_SERVER_URL={url} is not https, and over anything else the token could be read"
@@ -49,15 +49,15 @@ def _open_to_all() -> str | None:
 
 def at_a_stand_in() -> bool:
     """Return whether Modal's address is one of this machine: then it is not Modal that answers."""
-    given = os.environ.get("MODAL_SERVER_URL") or ""
-    return any(urlsplit(url.strip()).hostname in _LOOPBACK for url in given.split(","))
+    server_url = os.environ.get("MODAL_SERVER_URL") or ""
+    return any(urlsplit(url.strip()).hostname in _LOOPBACK for url in server_url.split(","))
 
 
 def account() -> str:
     """Return what tells the account that would be asked from another: a hash, from which no token can be had."""
     has = _settings()
-    told = (os.environ.get("MODAL_SERVER_URL", ""), *(has.get(name, "") for name in _NAMES))
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+    identifying = (os.environ.get("MODAL_SERVER_URL", ""), *(has.get(name, "") for name in _NAMES))
+    return hashlib.sha256("\n".join(identifying).encode()).hexdigest()[:12]
 
 
 def without_secrets(text: str) -> str:
@@ -69,9 +69,9 @@ def without_secrets(text: str) -> str:
 
 def _settings() -> dict[str, str]:
     """Return the credentials by the name of their variable; the environment counts before the file."""
-    kept = _profile()
-    found = {name: os.environ.get(f"MODAL_{name}") or kept.get(name.lower()) for name in _NAMES}
-    return {name: str(value) for name, value in found.items() if value}
+    profile = _profile()
+    settings = {name: os.environ.get(f"MODAL_{name}") or profile.get(name.lower()) for name in _NAMES}
+    return {name: str(value) for name, value in settings.items() if value}
 
 
 def _file() -> Path:

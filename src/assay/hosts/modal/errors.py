@@ -16,13 +16,13 @@ def meaning(error: Exception, doing: str) -> AssayError:
     """
     if isinstance(error, AssayError):
         return error
-    said = in_short(error)
+    message = in_short(error)
     for kinds, become, words in _meanings():
         if isinstance(error, kinds):
-            if become is NoCapacity and "capacity" not in said.lower():
+            if become is NoCapacity and "capacity" not in message.lower():
                 continue
-            return become(words.format(doing=doing, said=said))
-    return Unanswered(f"Modal did not answer {doing}: {said}")
+            return become(words.format(doing=doing, said=message))
+    return Unanswered(f"Modal did not answer {doing}: {message}")
 
 
 def _meanings() -> tuple[tuple[type[Exception] | tuple[type[Exception], ...], type[AssayError], str], ...]:

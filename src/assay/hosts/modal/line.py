@@ -42,11 +42,11 @@ class SandboxLine:
         within_s: float | None = None,
     ) -> Said:
         """Run a script of ``sh`` there to its end."""
-        kept: tuple[list[bytes], list[bytes]] = ([], [])
-        takers = (out or kept[0].append, err or kept[1].append)
+        collected: tuple[list[bytes], list[bytes]] = ([], [])
+        takers = (out or collected[0].append, err or collected[1].append)
 
         async def work(talk: Talk[int]) -> int:
-            return await self._work(script, feed, [_taker(talk, each) for each in takers], within_s)
+            return await self._work(script, feed, [_taker(talk, taker) for taker in takers], within_s)
 
         try:
             code = Talk(work, within_s=within_s).result()
@@ -55,7 +55,7 @@ class SandboxLine:
             raise LineLost(f"The {self.where} did not get done {limit}.") from error
         except (Exception, BaseExceptionGroup) as error:
             raise self._lost(error) from error
-        return Said(code=code, out=b"".join(kept[0]), err=b"".join(kept[1]))
+        return Said(code=code, out=b"".join(collected[0]), err=b"".join(collected[1]))
 
     def _lost(self, error: BaseException) -> BaseException:
         """Return what a broken conversation means; what feeding and taking have raised is itself."""
@@ -118,13 +118,13 @@ class _OurOwn(Exception):
 
 
 def _taker(talk: Talk[int], take: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    def told(data: bytes) -> None:
+    def take_data(data: bytes) -> None:
         try:
             take(data)
         except Exception as error:
             raise _OurOwn(error) from error
 
-    return lambda data: talk.tell(lambda: told(data))
+    return lambda data: talk.tell(lambda: take_data(data))
 
 
 async def _feed(program: Any, feed: Iterable[bytes]) -> None:

@@ -88,7 +88,7 @@ class ModalProvider:
             import modal
 
             app = await modal.App.lookup.aio(APP, create_if_missing=True)
-            asked = asyncio.ensure_future(
+            creation = asyncio.ensure_future(
                 modal.Sandbox.create.aio(
                     "sleep",
                     str(2 * LONGEST_S),
@@ -103,14 +103,14 @@ class ModalProvider:
                     timeout=left_s,
                 )
             )
-            await asyncio.wait({asked}, timeout=self._launch_within_s)
-            if not asked.done() and await _listed(app, tags):
-                asked.cancel()  # the SDK takes back what it has not handed out
-                await asyncio.wait({asked})
-                if asked.cancelled():
+            await asyncio.wait({creation}, timeout=self._launch_within_s)
+            if not creation.done() and await _listed(app, tags):
+                creation.cancel()  # the SDK takes back what it has not handed out
+                await asyncio.wait({creation})
+                if creation.cancelled():
                     raise NoCapacity(f"Modal had no such machine free within {self._launch_within_s:g} s.")
             async with asyncio.timeout(0):
-                sandbox = await asked
+                sandbox = await creation
             await sandbox.detach.aio()
             return str(sandbox.object_id)
 
@@ -226,8 +226,8 @@ def _gpu(offer: Offer) -> str | None:
 async def _listed(app: modal.App, tags: dict[str, str]) -> tuple[Machine, ...]:
     import modal
 
-    found = [await _seen(each) async for each in modal.Sandbox.list.aio(app_id=app.app_id, tags=tags)]
-    return tuple(machine for machine in found if machine.stage != "gone")
+    machines = [await _seen(sandbox) async for sandbox in modal.Sandbox.list.aio(app_id=app.app_id, tags=tags)]
+    return tuple(machine for machine in machines if machine.stage != "gone")
 
 
 async def _seen(sandbox: modal.Sandbox) -> Machine:

@@ -48,19 +48,19 @@ def bring(line: Line, order: Order, script: str) -> tuple[Path, ...]:
         with tempfile.TemporaryDirectory(prefix=".brought-", dir=parent) as scratch:
             archive = Path(scratch) / "run.tar.gz"
             with archive.open("wb") as file:
-                said = line.do(script, out=_into(file))
-            if said.code == NOTHING_THERE:
+                result = line.do(script, out=_into(file))
+            if result.code == NOTHING_THERE:
                 return ()
-            if said.code != 0:
-                raise MachineCannot(f"The run could not be fetched from {line.where}: {last_line(said.err)}.")
+            if result.code != 0:
+                raise MachineCannot(f"The run could not be fetched from {line.where}: {last_line(result.err)}.")
             try:
-                run = _read_through(archive, Path(scratch) / BROUGHT, json.loads(said.err)["start"], order)
+                run = _read_through(archive, Path(scratch) / BROUGHT, json.loads(result.err)["start"], order)
             except NOT_A_RUN as error:
                 raise MachineCannot(_kept(archive, order, line.where, error)) from error
-            place = _set(run, parent)
+            run_path = _set(run, parent)
     Path(order.folder).mkdir(parents=True, exist_ok=True)
-    append_line(Path(order.folder) / RUN, str(place))
-    return (place,)
+    append_line(Path(order.folder) / RUN, str(run_path))
+    return (run_path,)
 
 
 def _into(file: IO[bytes]) -> Callable[[bytes], None]:
@@ -95,18 +95,18 @@ def _read_through(archive: Path, scratch: Path, start: str, order: Order) -> Pat
 def _kept(archive: Path, order: Order, where: str, error: Exception) -> str:
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{BROUGHT}.tar.gz"
-    shutil.move(archive, kept)
+    broken_archive = folder / f"{BROUGHT}.tar.gz"
+    shutil.move(archive, broken_archive)
     why = " ".join(str(error).split()).replace(f"{archive.parent}/{BROUGHT}/", "").rstrip(".")
-    return f"What came back from {where} is not a run that can be believed ({why}); it is kept as {kept}."
+    return f"What came back from {where} is not a run that can be believed ({why}); it is kept as {broken_archive}."
 
 
 def _set(run: Path, parent: Path) -> Path:
     """Put a run in its place; the older state of a run that went on is replaced by the newer."""
-    place = parent / run.name
-    if place.exists():
+    target = parent / run.name
+    if target.exists():
         before = run.parent / f"{run.name}.before"
-        place.rename(before)
-    run.rename(place)
-    point_latest(parent, place.name)
-    return place
+        target.rename(before)
+    run.rename(target)
+    point_latest(parent, target.name)
+    return target

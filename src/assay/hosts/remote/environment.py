@@ -41,11 +41,11 @@ def prepare(line: Line, order: Order) -> None:
     """
     data = wheel()
     pieces = (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
-    said = line.do(_script(order), feed=pieces, within_s=MADE_WITHIN_S)
-    if said.code == NO_PYTHON:
-        raise MachineCannot(_no_python(line, order, said))
-    if said.code != 0:
-        why = last_line(said.err) or f"exit code {said.code}"
+    result = line.do(_script(order), feed=pieces, within_s=MADE_WITHIN_S)
+    if result.code == NO_PYTHON:
+        raise MachineCannot(_no_python(line, order, result))
+    if result.code != 0:
+        why = last_line(result.err) or f"exit code {result.code}"
         raise MachineCannot(f"Assay cannot be set up on {line.where}: {in_words(why)}.")
 
 

@@ -75,8 +75,8 @@ def wheel() -> bytes:
 
 
 def _sources(package: Path) -> list[Path]:
-    found = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    return sorted(path for path in found if not path.name.startswith("."))
+    files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return sorted(path for path in files if not path.name.startswith("."))
 
 
 def _hash(data: bytes) -> str:
@@ -87,7 +87,7 @@ def _metadata(package: Path) -> bytes:
     """Return what the wheel says of itself: from the source tree around the package, else as it is installed."""
     needs, python = _declared(package.parents[1] / "pyproject.toml") or _installed()
     lines = ["Metadata-Version: 2.1", f"Name: {NAME}", f"Version: {__version__}", f"Requires-Python: {python}"]
-    return "\n".join([*lines, *(f"Requires-Dist: {each}" for each in needs), ""]).encode()
+    return "\n".join([*lines, *(f"Requires-Dist: {requirement}" for requirement in needs), ""]).encode()
 
 
 def _declared(path: Path) -> tuple[list[str], str] | None:
@@ -100,18 +100,18 @@ def _declared(path: Path) -> tuple[list[str], str] | None:
 
 def _installed() -> tuple[list[str], str]:
     try:
-        found = distribution(NAME)
+        installed = distribution(NAME)
     except PackageNotFoundError:
         raise MachineCannot(
             f"The package {NAME} is not installed here as a whole, so that it cannot be sent."
         ) from None
-    needs = [each for each in found.requires or [] if not re.search(r";.*\bextra\b", each)]
-    return needs, found.metadata["Requires-Python"] or ">=3.11"
+    needs = [requirement for requirement in installed.requires or [] if not re.search(r";.*\bextra\b", requirement)]
+    return needs, installed.metadata["Requires-Python"] or ">=3.11"
 
 
 def start_of(files: tuple[Shipped, ...]) -> str:
     """Return the folder that the work starts in, from the order's: so deep that no file is above the order's own."""
-    above = max((PurePosixPath(posixpath.normpath(each.there)).parts.count("..") for each in files), default=0)
+    above = max((PurePosixPath(posixpath.normpath(file.there)).parts.count("..") for file in files), default=0)
     return "/".join((WORK, *("here" for _ in range(above))))
 
 
@@ -127,12 +127,12 @@ def bundle(files: tuple[Shipped, ...], job: dict[str, Any]) -> Iterator[bytes]:
             entry = tarfile.TarInfo(JOB)
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text))
-            for each in files:
+            for file in files:
                 try:
-                    place = posixpath.normpath(f"{start_of(files)}/{each.there}")
-                    archive.add(each.here, arcname=place, filter=_worth)
+                    archive_path = posixpath.normpath(f"{start_of(files)}/{file.there}")
+                    archive.add(file.here, arcname=archive_path, filter=_worth)
                 except OSError as error:
-                    raise MachineCannot(f"{each.here} cannot be sent: {error.strerror or error}.") from error
+                    raise MachineCannot(f"{file.here} cannot be sent: {error.strerror or error}.") from error
         buffer.seek(0)
         while piece := buffer.read(CHUNK):
             yield piece

@@ -107,8 +107,8 @@ class Pump:
     def _print(self, data: bytes) -> None:
         if self._after:
             self._before += data
-            _, found, data = self._before.partition(self._after)
-            if not found:
+            _, separator, data = self._before.partition(self._after)
+            if not separator:
                 return
             self._after = self._before = b""
         self._pass_on("out", self._out, data)

@@ -145,13 +145,13 @@ class SshLine:
             as_one_word("echo assay-is-here; exec cat >/dev/null"),
         ]
         try:
-            said = connection.open(command)
+            error_text = connection.open(command)
         except BaseException:
             connection.close()
             raise
-        if said is not None:
+        if error_text is not None:
             connection.close()
-            raise self._lost(said)
+            raise self._lost(error_text)
         return connection
 
     def _lost(self, said: bytes) -> LineLost:
@@ -179,13 +179,13 @@ class _Connection:
 
     def open(self, command: list[str]) -> bytes | None:
         """Wait until it stands; return what ssh said if it does not."""
-        with (self._folder / "said").open("wb") as said:
+        with (self._folder / "said").open("wb") as log:
             try:
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=said,
+                    stderr=log,
                     env=environment(),
                     start_new_session=True,
                 )
@@ -214,8 +214,8 @@ class _Connection:
 
 def _short() -> str:
     """Return a folder for sockets, whose paths must not be long."""
-    found = tempfile.gettempdir()
-    return found if len(found) <= LONGEST else "/tmp"  # noqa: S108 - what is made in it is private
+    folder = tempfile.gettempdir()
+    return folder if len(folder) <= LONGEST else "/tmp"  # noqa: S108 - what is made in it is private
 
 
 def environment() -> dict[str, str]:

@@ -98,16 +98,16 @@ def collect(line: Line, order: Order) -> tuple[Path, ...]:
 
 def end(line: Line, order: Order) -> None:
     """End whatever still runs of an order there, and see it gone; nothing happens where nothing does."""
-    said = line.do(_in_folder(order, "end", unless=GONE), within_s=END_WITHIN_S)
-    if said.code not in {0, NOTHING_THERE}:
-        raise MachineCannot(f"Processes of {order.name} are still on {line.where}: {_why(said)}.")
+    result = line.do(_in_folder(order, "end", unless=GONE), within_s=END_WITHIN_S)
+    if result.code not in {0, NOTHING_THERE}:
+        raise MachineCannot(f"Processes of {order.name} are still on {line.where}: {_why(result)}.")
 
 
 def clean(line: Line, order: Order) -> None:
     """Remove what an order left there; the environment stays for the next one."""
-    said = line.do(f'{PRELUDE}rm -rf "$base/orders/{order.id}"', within_s=CLEAN_WITHIN_S)
-    if said.code != 0:
-        raise MachineCannot(f"The files of {order.name} are still on {line.where}: {_why(said)}.")
+    result = line.do(f'{PRELUDE}rm -rf "$base/orders/{order.id}"', within_s=CLEAN_WITHIN_S)
+    if result.code != 0:
+        raise MachineCannot(f"The files of {order.name} are still on {line.where}: {_why(result)}.")
 
 
 def job_of(order: Order, *, stand_in: bool = False) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def verdict(ended: dict[str, Any], order: Order, where: str) -> Ended:
     if code < 0:
         return Ended(exit_code=EXIT_STOPPED, reason=f"Assay was killed on {where} (signal {-code})")
     if not ended["answered"]:
-        said = f": {log}" if log else ""
-        return Ended(exit_code=MachineCannot.exit_code, reason=f"Assay could not start on {where}{said}")
+        detail = f": {log}" if log else ""
+        return Ended(exit_code=MachineCannot.exit_code, reason=f"Assay could not start on {where}{detail}")
     return Ended(exit_code=code)
 
 
@@ -155,16 +155,16 @@ def _begin(line: Line, order: Order, watcher: Watcher, frames: Frames) -> None:
         f'exec "$python" -P -m assay.hosts.remote.there.begin "$base" {key} {order.id}'
     )
     _tell(watcher, "waits", f"{order.name} goes to {line.where}")
-    said = _tried(line, script, order, frames)
-    if said is not None and said.code == NO_ENVIRONMENT:
+    result = _tried(line, script, order, frames)
+    if result is not None and result.code == NO_ENVIRONMENT:
         _tell(watcher, "waits", f"{line.where} gets an environment for this version of Assay")
         prepare(line, order)
-        said = _tried(line, script, order, frames)
-    if said is None or said.code == 0 or frames.begun:
+        result = _tried(line, script, order, frames)
+    if result is None or result.code == 0 or frames.begun:
         return
-    if said.code == WRONG_GPU:
-        raise MachineCannot(f"--gpu-type {order.gpu} was asked for, and on {line.where} {_why(said)}.")
-    raise MachineCannot(f"The order could not be started on {line.where}: {_why(said)}.")
+    if result.code == WRONG_GPU:
+        raise MachineCannot(f"--gpu-type {order.gpu} was asked for, and on {line.where} {_why(result)}.")
+    raise MachineCannot(f"The order could not be started on {line.where}: {_why(result)}.")
 
 
 def _tried(line: Line, script: str, order: Order, frames: Frames) -> Said | None:
@@ -191,7 +191,7 @@ def _again(line: Line, order: Order, watcher: Watcher, frames: Frames) -> None:
     while True:
         before = dict(frames.at)
         try:
-            said = _listen(line, _in_folder(order, "follow", frames.at["o"], frames.at["e"]), frames)
+            result = _listen(line, _in_folder(order, "follow", frames.at["o"], frames.at["e"]), frames)
         except LineLost:
             if frames.at != before:
                 deadline, pause_s = time.monotonic() + GIVE_UP_S, FIRST_PAUSE_S
@@ -199,7 +199,7 @@ def _again(line: Line, order: Order, watcher: Watcher, frames: Frames) -> None:
                 raise
         else:
             if frames.ended is None:
-                raise MachineCannot(f"{order.name} is no longer on {line.where}: {_why(said)}.")
+                raise MachineCannot(f"{order.name} is no longer on {line.where}: {_why(result)}.")
             return
         time.sleep(pause_s)
         pause_s = min(LONGEST_PAUSE_S, pause_s * 2)

@@ -40,9 +40,9 @@ def ask_for(desk: Desk, order: str, wish: Wish) -> Machine:
         except Unanswered as error:
             why = str(error).rstrip(".")
             desk.note("silent", order, name=wish.name, why=why)
-            found = _turned_up(desk, order, wish)
-            if found is not None:
-                return found
+            existing = _turned_up(desk, order, wish)
+            if existing is not None:
+                return existing
         except (MachineCannot, BadInput) as error:
             desk.note("refused", order, name=wish.name, why=str(error))
             raise
@@ -56,15 +56,15 @@ def _turned_up(desk: Desk, order: str, wish: Wish) -> Machine | None:
     """Return the machine of this name once the list shows it; null when it had time enough to turn up."""
     until = desk.clock.now() + timedelta(seconds=desk.pace.appears_within_s)
     rental = desk.book.rental(order)
-    known = {machine.number for machine in rental.machines} if rental else set()
+    recorded = {machine.number for machine in rental.machines} if rental else set()
     while True:
         looked_at = desk.clock.now()
         listed = desk.heard(lambda: desk.mine(order))
-        found = [machine for machine in listed if machine.name == wish.name and machine.number not in known]
-        for machine in found:
+        matches = [machine for machine in listed if machine.name == wish.name and machine.number not in recorded]
+        for machine in matches:
             desk.note_machine("made", order, machine)
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
         if looked_at >= until:
             return None
         desk.clock.sleep(desk.pace.look_s)

@@ -168,7 +168,7 @@ def fails(bench: Bench, kind: type[AssayError]) -> None:
 def wish_for(bench: Bench, seconds: float = 3600.0) -> Wish:
     """Return a wish, with what it needs prepared."""
     deadline_at = bench.clock.now() + timedelta(seconds=seconds)
-    wish = Wish(
+    request = Wish(
         name=names.machine_name(ORDER, 1, deadline_at),
         offer=next(offer for offer in bench.provider.offers() if offer.gpu == bench.gpu),
         image=bench.provider.default_image,
@@ -177,16 +177,16 @@ def wish_for(bench: Bench, seconds: float = 3600.0) -> Wish:
     )
     prepare = getattr(bench.provider, "prepare", None)
     if callable(prepare):
-        prepare(wish)
-    return wish
+        prepare(request)
+    return request
 
 
 def launch_raises(bench: Bench, fault: Fault, kind: type[AssayError]) -> AssayError:
     """Launch with a fault; it must raise this error, which is returned."""
-    wish = wish_for(bench)
+    request = wish_for(bench)
     bench.next(fault)
     try:
-        bench.provider.launch(wish)
+        bench.provider.launch(request)
     except kind as error:
         return error
     except AssayError as error:
@@ -196,14 +196,14 @@ def launch_raises(bench: Bench, fault: Fault, kind: type[AssayError]) -> AssayEr
 
 def listed(bench: Bench) -> set[str]:
     """Return the numbers in the list, once there are any."""
-    found: set[str] = set()
+    numbers: set[str] = set()
 
     def listed() -> bool:
-        found.update(machine.number for machine in bench.provider.ours())
-        return bool(found)
+        numbers.update(machine.number for machine in bench.provider.ours())
+        return bool(numbers)
 
     wait(bench, listed, "the list does not show it")
-    return found
+    return numbers
 
 
 def gone(bench: Bench, number: str) -> bool:

@@ -102,26 +102,26 @@ class Rental(Value):
     @property
     def billed_usd(self) -> float | None:
         """What the provider says it cost; null until it has said so of every machine."""
-        told = [machine.billed_usd for machine in self.machines]
-        return sum(each for each in told if each is not None) if told and None not in told else None
+        amounts = [machine.billed_usd for machine in self.machines]
+        return sum(amount for amount in amounts if amount is not None) if amounts and None not in amounts else None
 
 
 def rentals_of(entries: Iterable[Entry]) -> tuple[Rental, ...]:
     """Return the orders of a journal as their entries leave them, the oldest first."""
-    found: dict[str, Rental] = {}
+    by_job: dict[str, Rental] = {}
     for entry in entries:
-        known = found.get(entry.order)
-        rental = known or Rental(order=entry.order, provider=entry.provider, begun_at=entry.at)
-        found[entry.order] = _after(rental, entry)
-    return tuple(found.values())
+        before = by_job.get(entry.order)
+        rental = before or Rental(order=entry.order, provider=entry.provider, begun_at=entry.at)
+        by_job[entry.order] = _after(rental, entry)
+    return tuple(by_job.values())
 
 
 def _after(rental: Rental, entry: Entry) -> Rental:
     changed: dict[str, object] = {}
     match entry.event:
         case "intent":
-            told = ("deadline_at", "gpu", "offer", "account", "usd_per_hour", "at_most_usd")
-            changed = {"released_at": None, **{name: getattr(entry, name) for name in told}}
+            fields = ("deadline_at", "gpu", "offer", "account", "usd_per_hour", "at_most_usd")
+            changed = {"released_at": None, **{name: getattr(entry, name) for name in fields}}
         case "asked":
             changed = {"asked": rental.asked + 1, "asked_at": entry.at, "usd_per_hour": entry.usd_per_hour}
         case "refused":
@@ -175,14 +175,14 @@ class Book:
 
     def entries(self) -> tuple[Entry, ...]:
         """Return every entry that can be understood, in order."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         self.unreadable = 0
         for line in self._lines():
             try:
-                found.append(Entry.model_validate_json(line))
+                entries.append(Entry.model_validate_json(line))
             except ValidationError:
                 self.unreadable += 1
-        return tuple(found)
+        return tuple(entries)
 
     def _lines(self) -> list[bytes]:
         """Return the complete lines, whatever is in them."""

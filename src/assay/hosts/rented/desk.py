@@ -81,5 +81,5 @@ class Desk:
 
 def account_of(provider: Provider) -> str | None:
     """Return what tells a provider's account from another, if it has ``account()``; never a credential."""
-    told = getattr(provider, "account", None)
-    return str(told()) if callable(told) else None
+    get_account = getattr(provider, "account", None)
+    return str(get_account()) if callable(get_account) else None

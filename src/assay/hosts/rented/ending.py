@@ -94,35 +94,35 @@ class _End:
     complaint: str = ""
 
     def until_gone(self) -> None:
-        desk, rental = self.desk, self.rental
-        begun = desk.clock.now()
+        context, rental = self.desk, self.rental
+        begun = context.clock.now()
         machines = rental.machines if rental else ()
         self.known = {machine.number for machine in machines}
         self.open = {machine.number for machine in machines if machine.ended_at is None}
         self.seen = {machine.number for machine in machines if machine.up_at is not None}
-        settled_at = _made_by(rental, begun) + timedelta(seconds=desk.pace.appears_within_s)
-        give_up_at = max(begun, settled_at) + timedelta(seconds=desk.pace.gone_within_s)
-        told = False
+        settled_at = _made_by(rental, begun) + timedelta(seconds=context.pace.appears_within_s)
+        give_up_at = max(begun, settled_at) + timedelta(seconds=context.pace.gone_within_s)
+        announced = False
         while True:
             there = self._look()
-            now = desk.clock.now()
+            now = context.clock.now()
             settled = now >= settled_at
             self._note_gone(there, settled=settled)
             if not self.open and (settled or not self._unanswered()):
-                if told:
-                    desk.say(f"{desk.provider.name}: {self._became()}.")
+                if announced:
+                    context.say(f"{context.provider.name}: {self._became()}.")
                 return
             if now >= give_up_at:
                 raise MachineCannot(self._still_there(there))
-            if not told and not self.open and rental is not None:
-                told = True
-                left_s = (settled_at - now).total_seconds() + desk.pace.look_s
-                desk.say(
-                    f"{desk.provider.name} was asked for a machine, and its answer was not heard: it is looked for, "
+            if not announced and not self.open and rental is not None:
+                announced = True
+                left_s = (settled_at - now).total_seconds() + context.pace.look_s
+                context.say(
+                    f"{context.provider.name} was asked for a machine, and its answer was not heard: it is looked for, "
                     f"for {left_s:.0f} s at most."
                 )
             self._ask(now)
-            desk.clock.sleep(desk.pace.look_s)
+            context.clock.sleep(context.pace.look_s)
 
     def _unanswered(self) -> bool:
         """Whether a request may have made a machine that was never seen."""
@@ -135,14 +135,14 @@ class _End:
         return f"machine {', '.join(late)} turned up and is gone" if late else "no machine turned up"
 
     def _look(self) -> dict[str, Machine]:
-        desk = self.desk
-        there = {machine.number: machine for machine in desk.heard(lambda: desk.mine(self.order))}
+        context = self.desk
+        there = {machine.number: machine for machine in context.heard(lambda: context.mine(self.order))}
         for number in there.keys() - self.known:
-            desk.note_machine("made", self.order, there[number])
+            context.note_machine("made", self.order, there[number])
         self.known |= there.keys()
         self.open |= there.keys()
         for number in sorted(self.open - there.keys()):
-            machine = desk.heard(lambda number=number: desk.look(number))  # type: ignore[misc]
+            machine = context.heard(lambda number=number: context.look(number))  # type: ignore[misc]
             if machine is not None:
                 there[number] = machine
         self.seen |= there.keys()
@@ -167,5 +167,5 @@ class _End:
                     self.complaint = f"; {str(error).rstrip('.')}"
 
     def _still_there(self, there: dict[str, Machine]) -> str:
-        told = ", ".join(f"{number} ({there[number].said or there[number].stage})" for number in sorted(there))
-        return f"{self.desk.provider.name} still has {told or 'machines that it does not show'}{self.complaint}"
+        machines = ", ".join(f"{number} ({there[number].said or there[number].stage})" for number in sorted(there))
+        return f"{self.desk.provider.name} still has {machines or 'machines that it does not show'}{self.complaint}"

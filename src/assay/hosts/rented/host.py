@@ -130,9 +130,9 @@ class RentedHost:
         while True:
             try:
                 return self._run_once(held, watcher)
-            except Taken as taken:
-                watcher.progress(Progress(state="waits", what=f"{taken}; beginning anew"))
-                self._start_again(held, taken)
+            except Taken as reclaimed:
+                watcher.progress(Progress(state="waits", what=f"{reclaimed}; beginning anew"))
+                self._start_again(held, reclaimed)
 
     def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
         """Return the run folder, which came back while the machine was known to be there."""
@@ -140,20 +140,20 @@ class RentedHost:
 
     def release(self, loan: Loan) -> None:
         """End every machine of the order, and see it gone; a signal meanwhile does not keep us from that."""
-        order = names.order_of(loan.name) or loan.name.removeprefix(NAME_PREFIX)
-        self._end(order, self._held.pop(loan.name, None))
+        job = names.order_of(loan.name) or loan.name.removeprefix(NAME_PREFIX)
+        self._end(job, self._held.pop(loan.name, None))
 
     def list_ours(self) -> tuple[Loan, ...]:
         """Return every machine there that bears a name of ours, whoever asked for it."""
         rentals = {rental.order: rental for rental in self.desk.book.rentals()}
-        found: list[Loan] = []
+        own_rentals: list[Loan] = []
         for machine in self.desk.heard(self.provider.ours, within_s=self.desk.pace.offers_within_s):
-            order = names.order_of(machine.name)
-            if order is None or machine.stage == "gone":
+            job = names.order_of(machine.name)
+            if job is None or machine.stage == "gone":
                 continue
-            rental = rentals.get(order)
+            rental = rentals.get(job)
             price = machine.usd_per_hour if machine.usd_per_hour is not None else rental and rental.usd_per_hour
-            found.append(
+            own_rentals.append(
                 Loan(
                     host=self.name,
                     name=machine.name,
@@ -165,7 +165,7 @@ class RentedHost:
                     deadline_at=names.deadline_of(machine.name),
                 )
             )
-        return tuple(found)
+        return tuple(own_rentals)
 
     def end_order(self, order: str) -> None:
         """End every machine of an order, from whatever process, and see it gone."""
@@ -173,26 +173,26 @@ class RentedHost:
 
     def _ask(self, held: Held, offers: tuple[Offer, ...]) -> None:
         """Ask for a machine, offer after offer where there is none free, and own it."""
-        order = held.order
-        self._held[order.name] = held
+        job = held.order
+        self._held[job.name] = held
         held.starts += 1
-        key = keys.make(order.id) if getattr(self.provider, "keyed", False) else None
+        key = keys.make(job.id) if getattr(self.provider, "keyed", False) else None
         for offer in offers:
-            affording.check(self.desk, order, offer, held.deadline_at)
-            wish = Wish(
-                name=names.machine_name(order.id, held.starts, held.deadline_at),
+            affording.check(self.desk, job, offer, held.deadline_at)
+            request = Wish(
+                name=names.machine_name(job.id, held.starts, held.deadline_at),
                 offer=offer,
-                image=order.image or self.provider.default_image,
+                image=job.image or self.provider.default_image,
                 deadline_at=held.deadline_at,
                 public_key=key,
             )
             try:
-                held.machine, held.offer = ask_for(self.desk, order.id, wish), offer
+                held.machine, held.offer = ask_for(self.desk, job.id, request), offer
             except NoCapacity:
                 if offer is offers[-1]:
                     raise
             else:
-                affording.check(self.desk, order, offer, held.deadline_at, held.machine.usd_per_hour)
+                affording.check(self.desk, job, offer, held.deadline_at, held.machine.usd_per_hour)
                 return
 
     def _loan(self, held: Held) -> Loan:
@@ -224,19 +224,19 @@ class RentedHost:
         Raises:
             Taken: The machine was taken away, or never came up.
         """
-        order, loan = held.order, self._loan(held)
+        job, rental = held.order, self._loan(held)
         for left in reversed(range(self.desk.pace.picked_up + 1)):
-            machine, line = when_up(self.desk, order.id, loan.number, held.deadline_at, watcher)
-            held.lines.append(line)
-            self.desk.note("up", order.id, name=machine.name, number=machine.number)
+            machine, connection = when_up(self.desk, job.id, rental.number, held.deadline_at, watcher)
+            held.lines.append(connection)
+            self.desk.note("up", job.id, name=machine.name, number=machine.number)
             if held.offer is not None:
-                affording.check(self.desk, order, held.offer, held.deadline_at, machine.usd_per_hour)
+                affording.check(self.desk, job, held.offer, held.deadline_at, machine.usd_per_hour)
             self._tell_up(held, machine, watcher)
             try:
                 if not (held.offer and held.offer.ends_itself):
-                    self._worker().arm(line, held.deadline_at)
-                ended = self._worker().run(line, order, watcher)
-                held.folders = self._worker().collect(line, order)
+                    self._worker().arm(connection, held.deadline_at)
+                ended = self._worker().run(connection, job, watcher)
+                held.folders = self._worker().collect(connection, job)
             except LineLost:
                 if not left:
                     raise

@@ -54,10 +54,10 @@ class Answer:
 
     def part(self, *names: str) -> Any:
         """Return a part of the content by the names on the way to it; null where the way ends."""
-        found: Any = self.said
+        value: Any = self.said
         for name in names:
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
 
 
 @dataclass
@@ -93,17 +93,17 @@ class Account:
         Raises:
             BadInput: The key would travel in the open.
         """
-        given = os.environ.get(self.url_variable, "").strip().rstrip("/")
-        if not given:
+        configured = os.environ.get(self.url_variable, "").strip().rstrip("/")
+        if not configured:
             return self.url
-        parts = urlsplit(given)
+        parts = urlsplit(configured)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            raise BadInput(f"{self.url_variable}={given} is not https; over anything else the key could be read.")
+            raise BadInput(f"{self.url_variable}={configured} is not https; over anything else the key could be read.")
         if parts.username or parts.password:
             raise BadInput(
                 f"{self.url_variable} has a name or a password in it; credentials go into {self.key_variable}."
             )
-        return given
+        return configured
 
     @property
     def identity(self) -> str:
@@ -161,11 +161,11 @@ class Account:
 
     def words(self, answer: Answer) -> str:
         """Return what the provider says of an error, without a secret and short."""
-        places = (("error", "message"), ("detail",), ("title",), ("message",))
-        said = next(
-            (text for place in places if isinstance(text := answer.part(*place), str) and text), "no reason told"
+        keys = (("error", "message"), ("detail",), ("title",), ("message",))
+        message = next(
+            (text for path in keys if isinstance(text := answer.part(*path), str) and text), "no reason told"
         )
-        return self._clean(" ".join(said.split()))[:300].rstrip(".")
+        return self._clean(" ".join(message.split()))[:300].rstrip(".")
 
     def _key(self) -> str:
         return os.environ.get(self.key_variable, "").strip()
@@ -230,14 +230,14 @@ class Account:
             raise Unanswered(f"{self.provider} is in trouble ({status})")
         if 300 <= status < 400:
             raise MachineCannot(f"{self.provider} points elsewhere ({status}), and the key is not taken there.")
-        said: JsonValue = None
+        body: JsonValue = None
         if response.content:
             try:
-                said = response.json() if len(response.content) <= LONGEST_ANSWER_BYTES else None
+                body = response.json() if len(response.content) <= LONGEST_ANSWER_BYTES else None
             except (ValueError, RecursionError):
                 if 200 <= status < 300:
                     raise Unanswered(f"{self.provider} answered with what is no JSON ({status})") from None
-        answer = Answer(status, said)
+        answer = Answer(status, body)
         if status == 401:
             raise MachineCannot(
                 f"{self.provider} does not accept {self.key_variable}: {self.words(answer)}; is the key complete, "
@@ -251,13 +251,13 @@ def _told_to_wait(headers: Mapping[str, str], now: datetime) -> float:
 
     A point in time is reckoned from the provider's own clock where it tells that, as ours may be another.
     """
-    told = headers.get("Retry-After", "").strip()
+    header = headers.get("Retry-After", "").strip()
     try:
-        wait = float(told)
+        wait = float(header)
     except ValueError:
         try:
             date = headers.get("Date")
-            wait = (parsedate_to_datetime(told) - (parsedate_to_datetime(date) if date else now)).total_seconds()
+            wait = (parsedate_to_datetime(header) - (parsedate_to_datetime(date) if date else now)).total_seconds()
         except (TypeError, ValueError):
             wait = USUAL_WAIT_S
     return min(LONGEST_WAIT_S, max(0.1, wait)) if wait == wait else USUAL_WAIT_S  # noqa: PLR0124 - not a number
@@ -265,7 +265,7 @@ def _told_to_wait(headers: Mapping[str, str], now: datetime) -> float:
 
 def rows(found: object) -> list[dict[str, Any]]:
     """Return the objects of a list in an answer; none where it is no list."""
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
 def table(found: object) -> dict[str, Any]:

@@ -56,13 +56,13 @@ def line_to(machine: Machine, where: str) -> SshLine | None:
     """Return a line to a machine by the key it was rented with; null where that or its address is not known."""
     from assay.hosts.remote.ssh_line import SshLine
 
-    order = names.order_of(machine.name)
-    if machine.address is None or order is None or not (folder_of(order) / "key").exists():
+    job = names.order_of(machine.name)
+    if machine.address is None or job is None or not (folder_of(job) / "key").exists():
         return None
     return SshLine(
         f"{machine.user}@{machine.address}",
         port=machine.port,
-        identity=folder_of(order) / "key",
-        known_hosts=folder_of(order) / "known_hosts",
+        identity=folder_of(job) / "key",
+        known_hosts=folder_of(job) / "known_hosts",
         where=where,
     )

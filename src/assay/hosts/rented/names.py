@@ -28,16 +28,16 @@ def machine_name(order_id: str, start: int, deadline_at: datetime) -> str:
 
 def order_of(name: str) -> str | None:
     """Return the order that a machine was made for; null: the name is none of ours."""
-    found = _NAME.fullmatch(name)
-    return found[3] if found and deadline_of(name) else None
+    match = _NAME.fullmatch(name)
+    return match[3] if match and deadline_of(name) else None
 
 
 def deadline_of(name: str) -> datetime | None:
     """Return the deadline in a machine's name; null: the name is none of ours."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
     try:
-        return datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC)
+        return datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None

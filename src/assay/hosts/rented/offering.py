@@ -25,47 +25,47 @@ def candidates(provider: str, offers: Iterable[Offer], order: Order) -> tuple[Of
         NoCapacity: The provider has none of it now.
         MachineCannot: What was chosen has become dearer.
     """
-    found = tuple(offers)
-    _check_what_is_asked(provider, found, order)
+    all_offers = tuple(offers)
+    _check_what_is_asked(provider, all_offers, order)
     kind = order.gpu or (order.offer.gpu if order.offer else None)
     fitting = [
-        each
-        for each in found
-        if (kind is None or (each.gpu is not None and will_do(kind, each.gpu)))
-        and each.gpu_count in {None, order.gpu_count}
-        and order.place in {None, each.name, each.region}
+        offer
+        for offer in all_offers
+        if (kind is None or (offer.gpu is not None and will_do(kind, offer.gpu)))
+        and offer.gpu_count in {None, order.gpu_count}
+        and order.place in {None, offer.name, offer.region}
     ]
     if order.offer is not None:
-        fitting = [each for each in fitting if order.offer.gpu in {None, each.gpu}]
+        fitting = [offer for offer in fitting if order.offer.gpu in {None, offer.gpu}]
     if not fitting:
-        has = ", ".join(dict.fromkeys(_with_count(each) for each in found)) or "nothing"
+        has = ", ".join(dict.fromkeys(_with_count(offer) for offer in all_offers)) or "nothing"
         count = f"{order.gpu_count} × " if order.gpu_count > 1 else ""
         where = f" in {order.place}" if order.place else ""
         raise NoCapacity(f"{provider} has no {count}{kind or 'such machine'}{where} free now; it has {has}.")
-    affordable = [each for each in fitting if not _dearer(each, order)]
+    affordable = [offer for offer in fitting if not _dearer(offer, order)]
     if not affordable:
         raise MachineCannot(_has_become_dearer(provider, fitting[0], order))
-    return tuple(sorted(affordable, key=lambda each: (not _same(each, order.offer), _price(each), each.name)))
+    return tuple(sorted(affordable, key=lambda offer: (not _same(offer, order.offer), _price(offer), offer.name)))
 
 
 def _check_what_is_asked(provider: str, found: tuple[Offer, ...], order: Order) -> None:
     if order.gpu is None and order.offer is None:
         raise BadInput(f"--gpu-type says which GPU to rent; {provider} has {_shown(found)}.")
     if order.gpu is not None:
-        asked_for(order.gpu, {provider: [each.gpu for each in found if each.gpu is not None]})
-    places = [place for each in found for place in (each.name, each.region) if place]
-    if order.place is not None and order.place not in places:
+        asked_for(order.gpu, {provider: [offer.gpu for offer in found if offer.gpu is not None]})
+    place_names = [place_name for offer in found for place_name in (offer.name, offer.region) if place_name]
+    if order.place is not None and order.place not in place_names:
         from assay.core.errors import nearest
 
-        raise BadInput(f"{provider} has no place {order.place!r} now.{nearest(order.place, places)}")
+        raise BadInput(f"{provider} has no place {order.place!r} now.{nearest(order.place, place_names)}")
 
 
 def _shown(found: tuple[Offer, ...]) -> str:
     prices: dict[str, float | None] = {}
-    for each in sorted(found, key=_price):
-        prices.setdefault(_with_count(each), each.usd_per_hour)
-    told = [kind if price is None else f"{kind} (${price:.2f} an hour)" for kind, price in prices.items()]
-    return ", ".join(told) or "none free now"
+    for offer in sorted(found, key=_price):
+        prices.setdefault(_with_count(offer), offer.usd_per_hour)
+    texts = [kind if price is None else f"{kind} (${price:.2f} an hour)" for kind, price in prices.items()]
+    return ", ".join(texts) or "none free now"
 
 
 def _with_count(offer: Offer) -> str:

@@ -34,7 +34,7 @@ class OverALine:
         Raises:
             MachineCannot: It cannot; a machine that would run on without us is not used.
         """
-        said = line.do(watchdog.script(deadline_at), within_s=ARMED_WITHIN_S)
-        if said.code != 0:
-            why = " ".join(said.err.decode(errors="replace").split())[-200:]
-            raise MachineCannot(f"{line.where} does not take its deadline: {why or f'exit code {said.code}'}.")
+        result = line.do(watchdog.script(deadline_at), within_s=ARMED_WITHIN_S)
+        if result.code != 0:
+            why = " ".join(result.err.decode(errors="replace").split())[-200:]
+            raise MachineCannot(f"{line.where} does not take its deadline: {why or f'exit code {result.code}'}.")

@@ -56,29 +56,27 @@ def reap(hosts: Iterable[RentedHost], book: Book, now: datetime) -> list[ReapedM
     reports: list[ReapedMachine] = []
     for host in hosts:
         rentals = {rental.order: rental for rental in book.rentals() if rental.provider == host.name}
-        held = {order for order in rentals if leases.taken(order)}
-        lost = {order for order, rental in rentals.items() if rental.released_at is None and order not in held}
+        held = {job for job in rentals if leases.taken(job)}
+        lost = {job for job, rental in rentals.items() if rental.released_at is None and job not in held}
         try:
             owing = any(rental.released_at is None for rental in rentals.values())
             listed = host.desk.heard(host.provider.ours, within_s=None if owing else host.desk.pace.offers_within_s)
         except MachineCannot as error:
-            what = [f"order {order}" for order in sorted(lost)] or [ALL]
-            reports.extend(_failed(host, each, error, asked=False) for each in what)
+            what = [f"order {job}" for job in sorted(lost)] or [ALL]
+            reports.extend(_failed(host, name, error, asked=False) for name in what)
             continue
         ours = [machine for machine in listed if names.order_of(machine.name) is not None]
-        due = {
-            order: why for machine in ours if (order := _order(machine)) and (why := _why(machine, rentals, held, now))
-        }
-        for order in sorted(lost):
-            due.setdefault(order, "its lease is lost")
-        reports.extend(_ended(host, order, why, ours, rentals.get(order)) for order, why in due.items())
+        due = {job: why for machine in ours if (job := _order(machine)) and (why := _why(machine, rentals, held, now))}
+        for job in sorted(lost):
+            due.setdefault(job, "its lease is lost")
+        reports.extend(_ended(host, job, why, ours, rentals.get(job)) for job, why in due.items())
         reports.extend(_left(host, machine) for machine in ours if _order(machine) not in due)
     return reports
 
 
 def hosts_to_reap(book: Book) -> tuple[list[RentedHost], list[ReapedMachine]]:
     """Return the providers that can be asked, and a report on each that cannot but has something of ours."""
-    found: list[RentedHost] = []
+    hosts: list[RentedHost] = []
     reports: list[ReapedMachine] = []
     owing = {rental.provider for rental in book.rentals() if rental.released_at is None}
     for name in sorted({*registry.known(), *owing}):
@@ -88,11 +86,11 @@ def hosts_to_reap(book: Book) -> tuple[list[RentedHost], list[ReapedMachine]]:
         except MachineCannot as error:
             host, missing = None, str(error).rstrip(".")
         if isinstance(host, RentedHost) and missing is None:
-            found.append(host)
+            hosts.append(host)
         elif name in owing:
             why = f"{name} cannot be asked from here: {missing}"
             reports.append(ReapedMachine(provider=name, machine=ALL, outcome="failed", reason=why, asked=False))
-    return found, reports
+    return hosts, reports
 
 
 def _order(machine: Machine) -> str:
@@ -101,12 +99,12 @@ def _order(machine: Machine) -> str:
 
 def _why(machine: Machine, rentals: dict[str, Rental], held: set[str], now: datetime) -> str | None:
     """Return why a machine is to be ended; null: it is not."""
-    order, deadline_at = _order(machine), names.deadline_of(machine.name)
-    if order in rentals and rentals[order].released_at is not None:
+    job, deadline_at = _order(machine), names.deadline_of(machine.name)
+    if job in rentals and rentals[job].released_at is not None:
         return "it turned up after its order was over"
-    if deadline_at is not None and deadline_at + (timedelta() if order in rentals else SKEW) <= now:
+    if deadline_at is not None and deadline_at + (timedelta() if job in rentals else SKEW) <= now:
         return "its deadline has passed"
-    return "its lease is lost" if order in rentals and order not in held else None
+    return "its lease is lost" if job in rentals and job not in held else None
 
 
 def _ended(host: RentedHost, order: str, why: str, ours: list[Machine], rental: Rental | None) -> ReapedMachine:

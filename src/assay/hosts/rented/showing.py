@@ -60,15 +60,15 @@ def rows_of(rentals: Iterable[Rental], loans: Mapping[str, Iterable[Loan] | None
 
 
 def _running(loan: Loan, by_order: Mapping[str, Rental], now: datetime) -> Row:
-    order = names.order_of(loan.name)
-    rental = by_order.get(order or "")
-    machine = next((each for each in rental.machines if each.number == loan.number), None) if rental else None
+    job = names.order_of(loan.name)
+    rental = by_order.get(job or "")
+    machine = next((record for record in rental.machines if record.number == loan.number), None) if rental else None
     since = machine.made_at if machine else None
     hours = None if since is None else (now - since).total_seconds() / 3600
-    known = hours is not None and loan.usd_per_hour is not None
+    has_cost = hours is not None and loan.usd_per_hour is not None
     return Row(
         provider=loan.host,
-        order=order,
+        order=job,
         machine=loan.number,
         gpu=loan.gpu,
         state=loan.state,
@@ -76,7 +76,7 @@ def _running(loan: Loan, by_order: Mapping[str, Rental], now: datetime) -> Row:
         deadline_at=loan.deadline_at,
         hours=hours,
         usd_per_hour=loan.usd_per_hour,
-        quoted_usd=(hours or 0.0) * (loan.usd_per_hour or 0.0) if known else None,
+        quoted_usd=(hours or 0.0) * (loan.usd_per_hour or 0.0) if has_cost else None,
     )
 
 

@@ -36,7 +36,7 @@ def when_up(desk: Desk, order: str, number: str, until: datetime, watcher: Watch
         Unanswered: The provider was silent for too long.
     """
     stuck_at = desk.clock.now() + timedelta(seconds=desk.pace.up_within_s)
-    told, ever_seen = "", False
+    last_state, ever_seen = "", False
     while True:
         machine = _found(desk, order, number)
         now = desk.clock.now()
@@ -45,9 +45,9 @@ def when_up(desk: Desk, order: str, number: str, until: datetime, watcher: Watch
             raise Taken(f"{desk.provider.name} machine {number} is gone")
         if machine is not None and machine.stage in {"lost", "ending", "gone"}:
             raise Taken(f"{desk.provider.name} has taken machine {number} away ({machine.said or machine.stage})")
-        line = _answering(desk, machine) if machine is not None and machine.stage == "up" else None
-        if machine is not None and line is not None:
-            return machine, line
+        connection = _answering(desk, machine) if machine is not None and machine.stage == "up" else None
+        if machine is not None and connection is not None:
+            return machine, connection
         if now >= until:
             raise BudgetEnded(f"The deadline has passed while {desk.provider.name} machine {number} was starting")
         if now >= stuck_at:
@@ -57,8 +57,8 @@ def when_up(desk: Desk, order: str, number: str, until: datetime, watcher: Watch
         state = (
             f"{desk.provider.name} machine {number}: {(machine.said or machine.stage) if machine else 'not listed yet'}"
         )
-        if state != told:
-            told = state
+        if state != last_state:
+            last_state = state
             watcher.progress(Progress(state="waits", what=state))
         desk.clock.sleep(desk.pace.look_s)
 
@@ -67,9 +67,9 @@ def _found(desk: Desk, order: str, number: str) -> Machine | None:
     """Return the machine; others of the order are asked to end, and seen gone when the order is released."""
     listed = {machine.number: machine for machine in desk.heard(lambda: desk.mine(order))}
     rental = desk.book.rental(order) if listed.keys() - {number} else None
-    known = {machine.number for machine in rental.machines} if rental else set()
+    recorded = {machine.number for machine in rental.machines} if rental else set()
     for other in listed.keys() - {number}:
-        if other not in known:
+        if other not in recorded:
             desk.note_machine("made", order, listed[other])
         if listed[other].stage != "ending":
             try:
@@ -82,9 +82,9 @@ def _found(desk: Desk, order: str, number: str) -> Machine | None:
 def _answering(desk: Desk, machine: Machine) -> Line | None:
     """Return a line to a machine over which it answers; null when it does not yet."""
     try:
-        line = desk.provider.line(machine)
-        if line is not None and line.do("true", within_s=ANSWERS_WITHIN_S).code == 0:
-            return line
+        connection = desk.provider.line(machine)
+        if connection is not None and connection.do("true", within_s=ANSWERS_WITHIN_S).code == 0:
+            return connection
     except (LineLost, Unanswered):
         pass
     return None

@@ -62,8 +62,8 @@ class SlurmArrays:
 
     def largest(self) -> int:
         """Return how many tasks an array may have."""
-        said = ask("scontrol", "show", "config")
-        sizes = [line.partition("=")[2].strip() for line in said.out.splitlines() if line.startswith("MaxArraySize")]
+        result = ask("scontrol", "show", "config")
+        sizes = [line.partition("=")[2].strip() for line in result.out.splitlines() if line.startswith("MaxArraySize")]
         return max(1, int(sizes[0]) - 1) if sizes and sizes[0].isdigit() else USUAL_ARRAY
 
     def create(self, order: Order, nodes: tuple[str, ...], number: int, at_once: int | None) -> Loan:
@@ -112,12 +112,12 @@ class SlurmArrays:
 
 def insist(*words: str) -> Said:
     """Ask for something that may be asked for twice, again where no answer came."""
-    said = ask(*words)
+    result = ask(*words)
     for _ in range(ASKED_AT_MOST - 1):
-        if said.code == 0 or not any(word in said.err for word in UNANSWERED):
+        if result.code == 0 or not any(word in result.err for word in UNANSWERED):
             break
-        said = ask(*words)
-    return said
+        result = ask(*words)
+    return result
 
 
 def _tied(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
@@ -128,9 +128,9 @@ def _tied(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
     """
     refused: dict[str, str] = {}
     for index, node in enumerate(nodes):
-        said = insist("scontrol", "update", f"JobId={array}_{index}", f"ReqNodeList={node}")
-        if said.code != 0:
-            refused[node] = f"Slurm does not tie a task to it: {said.why}"
+        result = insist("scontrol", "update", f"JobId={array}_{index}", f"ReqNodeList={node}")
+        if result.code != 0:
+            refused[node] = f"Slurm does not tie a task to it: {result.why}"
             insist("scancel", f"{array}_{index}")
     if len(refused) == len(nodes):
         raise MachineCannot(f"{next(iter(refused.values()))}.")
@@ -138,9 +138,9 @@ def _tied(array: str, nodes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _let_go(array: str) -> None:
-    said = insist("scontrol", "release", array)
-    if said.code != 0:
-        raise MachineCannot(f"Slurm does not let the array {array} go: {said.why}.")
+    result = insist("scontrol", "release", array)
+    if result.code != 0:
+        raise MachineCannot(f"Slurm does not let the array {array} go: {result.why}.")
 
 
 def _ended(task: str, node: str, order: Order, log: Path, job: Job | None) -> Step:

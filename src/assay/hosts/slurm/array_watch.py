@@ -68,16 +68,16 @@ class ArrayWatch:
 
     def _look(self) -> bool:
         """Ask the queue; return whether anything has changed."""
-        found = self._queue()
-        if found is None:
+        entries = self._queue()
+        if entries is None:
             return False
         steps: list[Step] = []
         for index, node in list(self._open.items()):
-            step = self._step(index, node, found.get(index))
+            step = self._step(index, node, entries.get(index))
             if step.state in {"done", "failed"}:
                 del self._open[index]
             steps.append(step)
-        steps += self._given_up(found)
+        steps += self._given_up(entries)
         news = [step for step in steps if self._told.get(step.node) != step]
         self._told.update({step.node: step for step in news})
         if news:
@@ -87,7 +87,7 @@ class ArrayWatch:
     def _queue(self) -> dict[int, Job] | None:
         """Return the tasks that Slurm knows, by their index; null when it does not answer."""
         try:
-            found = watch.look(self._loan.name, by_task=True)
+            entries = watch.look(self._loan.name, by_task=True)
         except MachineCannot:
             now = time.monotonic()
             self._silent_since = self._silent_since or now
@@ -95,7 +95,7 @@ class ArrayWatch:
                 raise
             return None
         self._silent_since = None
-        return {index: job for job in found if (index := queue.task_of(job)) is not None}
+        return {index: entry for entry in entries if (index := queue.task_of(entry)) is not None}
 
     def _step(self, index: int, node: str, job: Job | None) -> Step:
         if job is None or job.over:

@@ -69,9 +69,9 @@ def ask(*words: str, conf: str | None = None) -> Said:
 
 def environment(conf: str | None = None) -> dict[str, str]:
     """Return our environment without what belongs to an allocation around us, or narrows what is shown."""
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(FILTERS) and (not name.startswith("SLURM_") or name == "SLURM_CONF")
     }
-    return {**kept, "SLURM_CONF": conf} if conf else kept
+    return {**variables, "SLURM_CONF": conf} if conf else variables

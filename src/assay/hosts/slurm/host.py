@@ -72,11 +72,11 @@ class SlurmHost:
         """Wait for the job's end, handing on what its first rank prints."""
         folder = Path(order.folder)
         watch = Watch(loan, folder, watcher)
-        job = watch.to_the_end()
-        wait_for_files(job, folder)
+        entry = watch.to_the_end()
+        wait_for_files(entry, folder)
         watch.pass_on()
-        nodes = watch.nodes or (hostnames(job.nodes) if job is not None else ())
-        return verdict(job, left_of(folder, nodes, folder / traces.LOG), order)
+        nodes = watch.nodes or (hostnames(entry.nodes) if entry is not None else ())
+        return verdict(entry, left_of(folder, nodes, folder / traces.LOG), order)
 
     def collect(self, loan: Loan, order: Order) -> tuple[Path, ...]:
         """Return the run folder, which is here already: nodes and we share a file system."""
@@ -97,11 +97,11 @@ class SlurmHost:
 
     def list_ours(self) -> tuple[Loan, ...]:
         """Return the jobs of this user that bear a name of ours and have not ended."""
-        said = ask("squeue", "--noheader", "--me", f"--format={queue.JOB_FORMAT}")
-        if said.code != 0:
-            raise MachineCannot(f"Slurm's queue cannot be read: {said.why}.")
-        ours = [job for job in queue.jobs(said.out) if job.name.startswith(NAME_PREFIX)]
-        return tuple(Loan(host=self.name, name=job.name, number=job.number, state=job.state) for job in ours)
+        result = ask("squeue", "--noheader", "--me", f"--format={queue.JOB_FORMAT}")
+        if result.code != 0:
+            raise MachineCannot(f"Slurm's queue cannot be read: {result.why}.")
+        ours = [entry for entry in queue.jobs(result.out) if entry.name.startswith(NAME_PREFIX)]
+        return tuple(Loan(host=self.name, name=entry.name, number=entry.number, state=entry.state) for entry in ours)
 
 
 HOST = SlurmHost()

@@ -34,8 +34,8 @@ def left_of(folder: Path, nodes: tuple[str, ...], log: Path) -> Left:
     ranks = traces.ranks(folder)
     failed = {}
     if nodes:
-        said = ask("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", f"--format={queue.NODE_FORMAT}")
-        failed = queue.failed_nodes(said.out)
+        result = ask("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", f"--format={queue.NODE_FORMAT}")
+        failed = queue.failed_nodes(result.out)
     return Left(
         nodes=nodes,
         begun=traces.nodes(folder),

@@ -32,15 +32,15 @@ class Node:
 
 def read(text: str) -> tuple[Node, ...]:
     """Read ``sinfo --noheader --Node`` with `FORMAT`."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|", 4)]
         if len(parts) != 5:
             continue
         name, partition, up, state, reason = parts
         trouble = _trouble(state, reason) if up == "up" else f"the partition is {up}"
-        found.append(Node(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=state.startswith(_FREE)))
-    return tuple(found)
+        nodes.append(Node(name, partition.rstrip("*"), partition.endswith("*"), trouble, free=state.startswith(_FREE)))
+    return tuple(nodes)
 
 
 def _trouble(state: str, reason: str) -> str | None:
@@ -57,17 +57,17 @@ def seen(place: str | None) -> tuple[Node, ...]:
     Raises:
         MachineCannot: Slurm does not answer, or has no such partition.
     """
-    said = ask("sinfo", "--noheader", "--Node", f"--format={FORMAT}", *([f"--partition={place}"] if place else []))
-    if said.code != 0:
-        raise MachineCannot(f"Slurm does not answer: {said.why}.")
-    found = read(said.out)
+    result = ask("sinfo", "--noheader", "--Node", f"--format={FORMAT}", *([f"--partition={place}"] if place else []))
+    if result.code != 0:
+        raise MachineCannot(f"Slurm does not answer: {result.why}.")
+    nodes = read(result.out)
     if place is None:
-        if found and not any(node.default for node in found):
+        if nodes and not any(node.default for node in nodes):
             raise BadInput(f"Slurm has no default partition; name one with --partition.{partitions_up()}")
-        found = tuple(node for node in found if node.default)
-    if not found:
+        nodes = tuple(node for node in nodes if node.default)
+    if not nodes:
         raise MachineCannot(f"Slurm has no partition {place or 'with a node in it'}.{partitions_up()}")
-    return found
+    return nodes
 
 
 def seen_anywhere(names: Iterable[str]) -> tuple[Node, ...]:
@@ -77,11 +77,11 @@ def seen_anywhere(names: Iterable[str]) -> tuple[Node, ...]:
 
 def states(nodes: Iterable[Node]) -> dict[str, str | None]:
     """Return each node once, and why it takes no work; in several partitions one that is up is enough."""
-    found: dict[str, str | None] = {}
+    troubles: dict[str, str | None] = {}
     for node in nodes:
-        known = node.name in found and found[node.name] is None
-        found[node.name] = None if known else node.trouble
-    return found
+        is_up = node.name in troubles and troubles[node.name] is None
+        troubles[node.name] = None if is_up else node.trouble
+    return troubles
 
 
 def chosen(nodes: Sequence[Node], *, count: int | None, names: Sequence[str]) -> dict[str, str | None]:
@@ -101,11 +101,11 @@ def chosen(nodes: Sequence[Node], *, count: int | None, names: Sequence[str]) ->
         raise MachineCannot(f"{count} nodes are asked for, and the partition {where} has {len(every)}.")
     free = {node.name for node in nodes if node.free}
     ranked = sorted(every, key=lambda name: (every[name] is not None, name not in free))
-    wanted = set(names or ranked[:count])
-    found = {name: why for name, why in every.items() if name in wanted}
-    if all(why is not None for why in found.values()):
-        raise MachineCannot(f"No node of the partition {where} takes work: {troubles(found)}.")
-    return found
+    selected_names = set(names or ranked[:count])
+    selected = {name: why for name, why in every.items() if name in selected_names}
+    if all(why is not None for why in selected.values()):
+        raise MachineCannot(f"No node of the partition {where} takes work: {troubles(selected)}.")
+    return selected
 
 
 def expanded(text: str) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ def expanded(text: str) -> tuple[str, ...]:
     Raises:
         BadInput: It is none.
     """
-    written = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
-    said = ask("scontrol", "show", "hostnames", text)
-    if not written or said.code != 0 or not said.out.split():
+    well_formed = re.fullmatch(r"[^\s\[\]]+(\[[\d,-]+\][^\s\[\]]*)*", text) is not None
+    result = ask("scontrol", "show", "hostnames", text)
+    if not well_formed or result.code != 0 or not result.out.split():
         raise BadInput(f"--nodelist {text} is no list of nodes; write n1,n2 or n[1-4].")
-    return tuple(dict.fromkeys(said.out.split()))
+    return tuple(dict.fromkeys(result.out.split()))

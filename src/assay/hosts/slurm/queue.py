@@ -83,14 +83,14 @@ def why_waiting(reason: str) -> str:
 
 def offers(text: str) -> tuple[Offer, ...]:
     """Read ``sinfo --noheader --format`` with `PARTITION_FORMAT`: partitions that are up."""
-    found: list[Offer] = []
+    result: list[Offer] = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|")]
         if len(parts) != 5 or parts[1] != "up":
             continue
         name, _, counts, gpus, longest = parts
         numbers = [int(number) for number in re.findall(r"\d+", counts)]
-        found.append(
+        result.append(
             Offer(
                 host="slurm",
                 name=name,
@@ -100,7 +100,7 @@ def offers(text: str) -> tuple[Offer, ...]:
                 longest_s=seconds(longest),
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def too_many(nodes: int, place: str | None, found: tuple[Offer, ...]) -> str | None:
@@ -118,8 +118,8 @@ def seconds(text: str) -> float | None:
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
     if match is None:
         return None
-    days, *given = match.groups()
-    parts = [int(part) for part in given if part is not None]
+    days, *fields = match.groups()
+    parts = [int(part) for part in fields if part is not None]
     if days is not None:
         hours, minutes, secs = (*parts, 0, 0)[:3]
     elif len(parts) == 3:
@@ -137,19 +137,19 @@ def time_limit(limit_s: float) -> str:
 
 def failed_nodes(text: str) -> dict[str, str]:
     """Read ``sinfo --Node --format`` with `NODE_FORMAT`: nodes that are out of order, and why."""
-    found: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.split("|", 2)]
         if len(parts) == 3 and (parts[1].startswith(_FAILED_NODES) or parts[1].endswith("*")):
             state = parts[1].rstrip("*") + (", not responding" if parts[1].endswith("*") else "")
-            found[parts[0]] = state if parts[2] in {"", "none"} else f"{state}: {parts[2]}"
-    return found
+            failed[parts[0]] = state if parts[2] in {"", "none"} else f"{state}: {parts[2]}"
+    return failed
 
 
 def first_to_exit(log: str) -> str | None:
     """Return the node whose task ended first by itself and not well, from what ``srun`` says; null when none did."""
-    found = re.search(r"srun: error: (\S+): tasks? [\d,-]+: Exited with exit code", log)
-    return found[1] if found else None
+    match = re.search(r"srun: error: (\S+): tasks? [\d,-]+: Exited with exit code", log)
+    return match[1] if match else None
 
 
 def nodes_named_failed(log: str) -> tuple[str, ...]:

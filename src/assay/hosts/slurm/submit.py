@@ -34,26 +34,26 @@ def lease_for(order: Order, what: str) -> Lease:
 
 def submit(order: Order, options: list[str], script: Path, lease: Lease) -> str:
     """Return the job's number; where the answer never came, that of the job that is there all the same."""
-    said = ask("sbatch", "--parsable", *options, str(script))
-    if said.code == 0:
-        return said.out.strip().partition(";")[0]
-    if any(word in said.err for word in UNANSWERED):
-        found = look(order.name)
-        if found:
-            return found[0].number.partition("_")[0]
-        raise MachineCannot(f"Slurm did not answer: {said.why}.")
+    result = ask("sbatch", "--parsable", *options, str(script))
+    if result.code == 0:
+        return result.out.strip().partition(";")[0]
+    if any(word in result.err for word in UNANSWERED):
+        entries = look(order.name)
+        if entries:
+            return entries[0].number.partition("_")[0]
+        raise MachineCannot(f"Slurm did not answer: {result.why}.")
     leases.forget(lease)
-    if any(word in said.err for word in _BAD_OPTIONS):
-        raise BadInput(f"sbatch cannot read its options: {said.why}.")
-    raise MachineCannot(f"Slurm refuses the job: {said.why}.{partitions_up()}")
+    if any(word in result.err for word in _BAD_OPTIONS):
+        raise BadInput(f"sbatch cannot read its options: {result.why}.")
+    raise MachineCannot(f"Slurm refuses the job: {result.why}.{partitions_up()}")
 
 
 def offers() -> tuple[Offer, ...]:
     """Return the partitions that are up."""
-    said = ask("sinfo", "--noheader", f"--format={queue.PARTITION_FORMAT}")
-    if said.code != 0:
-        raise MachineCannot(f"Slurm does not answer: {said.why}.")
-    return queue.offers(said.out)
+    result = ask("sinfo", "--noheader", f"--format={queue.PARTITION_FORMAT}")
+    if result.code != 0:
+        raise MachineCannot(f"Slurm does not answer: {result.why}.")
+    return queue.offers(result.out)
 
 
 def partitions_up() -> str:

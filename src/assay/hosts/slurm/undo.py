@@ -28,17 +28,17 @@ def cancel(name: str, conf: str | None) -> None:
     asked_at: float | None = None
     pause_s, ever_seen = _PAUSE_S, False
     while True:
-        found = look(name, conf)
-        left = [job for job in found if not job.over]
-        ever_seen = ever_seen or bool(found)
+        entries = look(name, conf)
+        left = [entry for entry in entries if not entry.over]
+        ever_seen = ever_seen or bool(entries)
         lasted_s = time.monotonic() - begun
         if not left and (ever_seen or lasted_s >= APPEARS_WITHIN_S):
             return
         if lasted_s > GONE_WITHIN_S:
-            states = ", ".join(f"{job.number} ({job.state})" for job in left)
+            states = ", ".join(f"{entry.number} ({entry.state})" for entry in left)
             raise MachineCannot(f"Slurm's job {states} is still there after {GONE_WITHIN_S:.0f} s.")
         if left and (asked_at is None or lasted_s - asked_at > ASK_AGAIN_S):
             asked_at = lasted_s
-            ask("scancel", *dict.fromkeys(job.number.partition("_")[0] for job in left), conf=conf)  # arrays whole
+            ask("scancel", *dict.fromkeys(entry.number.partition("_")[0] for entry in left), conf=conf)  # arrays whole
         time.sleep(pause_s)
         pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)

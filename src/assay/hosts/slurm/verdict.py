@@ -70,18 +70,18 @@ def _failed_nodes(left: Left) -> str:
 def _without_an_answer(left: Left, order: Order) -> Ended:
     """Say how far a job came whose first rank gave no exit code."""
     last = _last(left.log)
-    said = f": {last}" if last else ""
+    suffix = f": {last}" if last else ""
     if not left.begun:
         shared = f"; is {order.folder} on a file system that the nodes share?"
-        return _ended(MachineCannot, f"the job ended before anything ran on its nodes{said or shared}")
+        return _ended(MachineCannot, f"the job ended before anything ran on its nodes{suffix or shared}")
     if left.ranks:
-        return _ended(EndedEarly, _cause(left) or f"the ranks gave no answer{said}")
+        return _ended(EndedEarly, _cause(left) or f"the ranks gave no answer{suffix}")
     absent = [node for node in left.nodes if not left.begun.get(node)]
     if 0 < len(absent) < len(left.nodes):
-        return _ended(EndedEarly, f"{_listed(absent)} never joined the others{said}")
+        return _ended(EndedEarly, f"{_listed(absent)} never joined the others{suffix}")
     first = first_to_exit(left.log)
     where = f"node {first}" if first else "the nodes"
-    return _ended(MachineCannot, f"{order.python} could not start Assay on {where}{said}")
+    return _ended(MachineCannot, f"{order.python} could not start Assay on {where}{suffix}")
 
 
 def _cause(left: Left) -> str | None:
@@ -92,8 +92,8 @@ def _cause(left: Left) -> str | None:
         where = f"rank {number} on node {rank.node}"
         if rank.exit_code is None:
             return f"{where} died without an answer"
-        said = left.words.get(number, "").removeprefix("assay: ")
-        return f"{where} ended with exit code {rank.exit_code}{f': {said}' if said else ''}"
+        last_words = left.words.get(number, "").removeprefix("assay: ")
+        return f"{where} ended with exit code {rank.exit_code}{f': {last_words}' if last_words else ''}"
     return None
 
 

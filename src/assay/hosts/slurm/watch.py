@@ -57,10 +57,10 @@ class Watch:
             if not ended and (self._folder / traces.ENDED).exists():
                 ended, pause_s, next_look = True, TICK_S, 0.0
             if time.monotonic() >= next_look:
-                known, job = self._look()
-                if known and (job is None or job.over):
-                    return job
-                if self._changed(job):
+                answered, entry = self._look()
+                if answered and (entry is None or entry.over):
+                    return entry
+                if self._changed(entry):
                     pause_s = FIRST_LOOKS_S
                 next_look = time.monotonic() + pause_s
                 pause_s = min(LONGEST_S, pause_s * GROWTH)
@@ -74,7 +74,7 @@ class Watch:
     def _look(self) -> tuple[bool, Job | None]:
         """Return whether Slurm answered, and the job if it knows it."""
         try:
-            found = look(self._loan.name)
+            entries = look(self._loan.name)
         except MachineCannot as silence:
             now = time.monotonic()
             self._silent_since = self._silent_since or now
@@ -83,7 +83,7 @@ class Watch:
             self._tell("waits", f"cannot be asked after: {silence}".rstrip("."))
             return False, None
         self._silent_since = None
-        return True, found[0] if found else None
+        return True, entries[0] if entries else None
 
     def _changed(self, job: Job | None) -> bool:
         """Tell what has changed in the queue, if anything has."""
@@ -139,17 +139,17 @@ def look(name: str, conf: str | None = None, *, by_task: bool = False) -> tuple[
         MachineCannot: Slurm did not answer.
     """
     how = ["--array"] if by_task else []
-    said = ask(
+    result = ask(
         "squeue", "--noheader", "--states=all", *how, f"--name={name}", f"--format={queue.JOB_FORMAT}", conf=conf
     )
-    if said.code != 0:
-        raise MachineCannot(f"Slurm's queue cannot be read: {said.why}.")
-    return queue.jobs(said.out)
+    if result.code != 0:
+        raise MachineCannot(f"Slurm's queue cannot be read: {result.why}.")
+    return queue.jobs(result.out)
 
 
 def hostnames(nodes: str) -> tuple[str, ...]:
     """Return each node of a list as ``n[1-2]``."""
     if not nodes:
         return ()
-    said = ask("scontrol", "show", "hostnames", nodes)
-    return tuple(said.out.split()) if said.code == 0 else (nodes,)
+    result = ask("scontrol", "show", "hostnames", nodes)
+    return tuple(result.out.split()) if result.code == 0 else (nodes,)

@@ -28,9 +28,11 @@ def with_counters(
     """
     launched = sorted((k for k in kernels if k.kind == "kernel"), key=lambda k: (k.correlation or 0, k.index))
     pairs = dict(_pairs([plain_name(k.name) for k in launched], [plain_name(c.name) for c in counted]))
-    updates = {launched[place].index: columns_of(counted[other], link_bytes_per_s) for place, other in pairs.items()}
-    found = [k.model_copy(update=updates[k.index]) if k.index in updates else k for k in kernels]
-    return found, len(updates)
+    updates = {
+        launched[position].index: columns_of(counted[other], link_bytes_per_s) for position, other in pairs.items()
+    }
+    rows = [k.model_copy(update=updates[k.index]) if k.index in updates else k for k in kernels]
+    return rows, len(updates)
 
 
 def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> Iterable[tuple[int, int]]:
@@ -40,14 +42,14 @@ def _pairs(ours: Sequence[str], theirs: Sequence[str]) -> Iterable[tuple[int, in
     often, there = Counter(ours), Counter(theirs)
     alike = {name for name, count in often.items() if there[name] == count}
     return zip(
-        (place for name in alike for place in _places(ours, name)),
-        (place for name in alike for place in _places(theirs, name)),
+        (index for name in alike for index in _places(ours, name)),
+        (index for name in alike for index in _places(theirs, name)),
         strict=True,
     )
 
 
 def _places(names: Sequence[str], name: str) -> list[int]:
-    return [place for place, other in enumerate(names) if other == name]
+    return [index for index, other in enumerate(names) if other == name]
 
 
 def plain_name(name: str) -> str:
@@ -58,11 +60,11 @@ def plain_name(name: str) -> str:
 
 
 def _without_templates(name: str) -> str:
-    kept: list[str] = []
+    outside: list[str] = []
     depth = 0
     for letter in name:
         depth += letter == "<"
         if depth == 0:
-            kept.append(letter)
+            outside.append(letter)
         depth -= letter == ">" and depth > 0
-    return "".join(kept)
+    return "".join(outside)

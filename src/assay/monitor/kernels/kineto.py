@@ -69,10 +69,10 @@ def on_gpu(events: Iterable[Event]) -> list[Event]:
 
 def operators(events: Iterable[Event]) -> list[Event]:
     """Return the outermost operators of PyTorch on each thread: what they call in turn is part of them."""
-    found = [e for e in events if e.get("cat") == "cpu_op" and e.get("ph") == "X" and _is_operator(str(e["name"]))]
-    found.sort(key=lambda e: (str(e["tid"]), float(e["ts"]), -float(e["dur"])))
+    candidates = [e for e in events if e.get("cat") == "cpu_op" and e.get("ph") == "X" and _is_operator(str(e["name"]))]
+    candidates.sort(key=lambda e: (str(e["tid"]), float(e["ts"]), -float(e["dur"])))
     outermost: list[Event] = []
-    for _, thread in groupby(found, key=lambda e: str(e["tid"])):
+    for _, thread in groupby(candidates, key=lambda e: str(e["tid"])):
         until = float("-inf")
         for event in thread:
             if float(event["ts"]) >= until:
@@ -126,21 +126,21 @@ class _Calls:
     def of(self, correlation: int | None, start_us: float) -> int | None:
         """Return its number; null where it lies in none."""
         at_us = start_us if correlation is None else self._launches.get(correlation, start_us)
-        place = bisect_right(self._begins, (at_us, float("inf"), 0)) - 1
-        if place < 0 or at_us > self._begins[place][1]:
+        index = bisect_right(self._begins, (at_us, float("inf"), 0)) - 1
+        if index < 0 or at_us > self._begins[index][1]:
             return None
-        return self._begins[place][2]
+        return self._begins[index][2]
 
 
 def _marks(events: Iterable[Event]) -> dict[int, tuple[float, float]]:
     """Return when each call's mark began and ended, by its number; the GPU's copies of the marks do not count."""
-    found: dict[int, tuple[float, float]] = {}
+    marks: dict[int, tuple[float, float]] = {}
     for event in events:
         name, number = str(event.get("name", "")).rpartition(" ")[::2]
         if name == MARK and number.isdecimal() and event.get("cat") == "user_annotation" and event.get("ph") == "X":
             begin = float(event["ts"])
-            found[int(number)] = begin, begin + float(event["dur"])
-    return found
+            marks[int(number)] = begin, begin + float(event["dur"])
+    return marks
 
 
 def _is_operator(name: str) -> bool:

@@ -81,14 +81,14 @@ def read_counters(text: str) -> list[Counted]:
 
 def _wide(rows: list[dict[str, str]]) -> list[Counted]:
     units: Mapping[str, str] = {}
-    found: list[Counted] = []
+    kernels: list[Counted] = []
     for row in rows:
         if not row["ID"].strip():
             units = row
         elif row["ID"].strip().isdecimal():
             read = {name: _number(row[name], units.get(name, "")) for name in METRICS if name in row}
-            found.append(_counted(row, read))
-    return found
+            kernels.append(_counted(row, read))
+    return kernels
 
 
 def _long(rows: list[dict[str, str]]) -> list[Counted]:
@@ -101,8 +101,8 @@ def _long(rows: list[dict[str, str]]) -> list[Counted]:
 
 
 def _counted(row: Mapping[str, str], read: Mapping[str, float | None]) -> Counted:
-    known = {name: value for name, value in read.items() if value is not None}
-    return Counted(name=row.get("Kernel Name", ""), metrics=known)
+    metrics = {name: value for name, value in read.items() if value is not None}
+    return Counted(name=row.get("Kernel Name", ""), metrics=metrics)
 
 
 def _number(text: str, unit: str) -> float | None:
@@ -119,11 +119,15 @@ def columns_of(counted: Counted, link_bytes_per_s: float | None) -> dict[str, fl
     The share of system memory is that of the link on the way to it, the busier way; null where that is not known.
     """
     columns = {column: counted.metrics.get(metric) for column, metric in PERCENTAGES.items()}
-    read, written = (_bytes(counted.metrics.get(metric)) for metric in (SYSMEM_READ, SYSMEM_WRITE))
+    read_bytes, written_bytes = (_bytes(counted.metrics.get(metric)) for metric in (SYSMEM_READ, SYSMEM_WRITE))
     duration_s = counted.metrics.get(DURATION)
-    columns |= {"sysmem_read_bytes": read, "sysmem_write_bytes": written, "sysmem_utilisation_percent": None}
-    if read is not None and written is not None and duration_s and link_bytes_per_s:
-        columns["sysmem_utilisation_percent"] = 100 * max(read, written) / duration_s / link_bytes_per_s
+    columns |= {
+        "sysmem_read_bytes": read_bytes,
+        "sysmem_write_bytes": written_bytes,
+        "sysmem_utilisation_percent": None,
+    }
+    if read_bytes is not None and written_bytes is not None and duration_s and link_bytes_per_s:
+        columns["sysmem_utilisation_percent"] = 100 * max(read_bytes, written_bytes) / duration_s / link_bytes_per_s
     return columns
 
 
@@ -139,8 +143,8 @@ def link_bytes_per_s(generation: int | None, width: int | None) -> float | None:
 
 def version_of(text: str) -> str | None:
     """Return the version in what ``ncu --version`` says, as 2025.3; null where it says none."""
-    found = _VERSION.search(text)
-    return None if found is None else f"{found[1]}.{found[2]}"
+    match = _VERSION.search(text)
+    return None if match is None else f"{match[1]}.{match[2]}"
 
 
 def too_old(version: str) -> bool:
@@ -151,8 +155,8 @@ def too_old(version: str) -> bool:
 
 def unknown_metrics(text: str, asked: Iterable[str]) -> set[str]:
     """Return those of the metrics asked for that this chip, or this ncu, says it does not have."""
-    complaints = [said.replace("\\", "") for _, said in _SAID.findall(text) if "metric" in said]
-    return {metric for metric in asked if any(metric.partition(".")[0] in said for said in complaints)}
+    complaints = [message.replace("\\", "") for _, message in _SAID.findall(text) if "metric" in message]
+    return {metric for metric in asked if any(metric.partition(".")[0] in message for message in complaints)}
 
 
 _ADMINS = (
@@ -186,10 +190,10 @@ _LONGEST = 200
 def refusal_of(text: str, code: int) -> Refusal:
     """Return why a run of ncu gave no counters, by what it printed and its exit code."""
     own = "\n".join(line for line in text.splitlines() if line.startswith("==")) or text
-    for words, reason, mend in _KNOWN:
-        if re.search(words, own):
-            return Refusal(reason=reason, mend=mend)
-    errors = [said for kind, said in _SAID.findall(text) if kind == "ERROR"]
+    for pattern, reason, fix in _KNOWN:
+        if re.search(pattern, own):
+            return Refusal(reason=reason, mend=fix)
+    errors = [message for kind, message in _SAID.findall(text) if kind == "ERROR"]
     if errors:
         return Refusal(reason=f"ncu says: {errors[0].strip().rstrip('.')[:_LONGEST]}")
     if "No kernels were profiled" in text:

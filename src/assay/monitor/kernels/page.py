@@ -26,9 +26,9 @@ _COUNTED = {
 def page_of(summary: TraceSummary) -> Page:
     """Return the page of a trace."""
     where = summary.device if summary.gpu is None else f"{summary.device} ({summary.gpu})"
-    known = tuple(Text(text=text, tone=tone) for text, tone in _worth_knowing(summary))
+    remarks = tuple(Text(text=text, tone=tone) for text, tone in _worth_knowing(summary))
     sections = [Section(title="By time", elements=(_table(summary),))] if summary.by_name else []
-    sections += [Section(title="Worth knowing", elements=known)] if known else []
+    sections += [Section(title="Worth knowing", elements=remarks)] if remarks else []
     return Page(
         title=f"{summary.workload} on {where}, traced",
         lead=_lead(summary),
@@ -44,13 +44,13 @@ def _what(summary: TraceSummary) -> str:
 
 def _lead(summary: TraceSummary) -> str:
     calls = f"{summary.calls} call{'' if summary.calls == 1 else 's'}"
-    found = summary.extent
-    if found.span_s is None or found.busy_s is None:
+    extent = summary.extent
+    if extent.span_s is None or extent.busy_s is None:
         return f"Nothing was seen to run in {calls}."
     what = _what(summary)
     ran = calls if what == "call" else f"{summary.rows} {what}{'' if summary.rows == 1 else 's'} of {calls}"
-    idle = "" if found.idle_share is None else f"; for {100 * found.idle_share:.1f} % of that none ran"
-    return f"{ran} took {format_time(found.span_s * 1e6)} from the first start to the last end{idle}."
+    idle = "" if extent.idle_share is None else f"; for {100 * extent.idle_share:.1f} % of that none ran"
+    return f"{ran} took {format_time(extent.span_s * 1e6)} from the first start to the last end{idle}."
 
 
 def _table(summary: TraceSummary) -> Table:
@@ -74,13 +74,13 @@ def _table(summary: TraceSummary) -> Table:
 
 def _cells(row: ByName, counted: list[str]) -> tuple[Cell, ...]:
     name = row.name if len(row.name) <= LONGEST_NAME else f"{row.name[: LONGEST_NAME - 1]}…"
-    return (name, row.count, row.total_us, row.mean_us, 100 * row.share, *(getattr(row, each) for each in counted))
+    return (name, row.count, row.total_us, row.mean_us, 100 * row.share, *(getattr(row, column) for column in counted))
 
 
 def _worth_knowing(summary: TraceSummary) -> Iterator[tuple[str, Tone]]:
     refused = summary.counters.refused
     if refused is not None and summary.gpu is not None:
-        mend = summary.counters.mend
-        yield f"No counters: {refused}.{f' What mends it: {mend}.' if mend else ''}", "unsure" if mend else "plain"
+        fix = summary.counters.mend
+        yield f"No counters: {refused}.{f' What mends it: {fix}.' if fix else ''}", "unsure" if fix else "plain"
     for note in summary.notes:
         yield f"{note[:1].upper()}{note[1:]}.", "plain"

@@ -28,8 +28,8 @@ def _beside(kernel: Kernel, looks: Sequence[GpuSample], times: Sequence[int]) ->
     if kernel.start_ns is None or not looks:
         return kernel
     middle_ns = kernel.start_ns + round(kernel.duration_us * 500)
-    place = bisect_left(times, middle_ns)
-    near = min(looks[max(0, place - 1) : place + 1], key=lambda look: abs(look.t_ns - middle_ns))
+    index = bisect_left(times, middle_ns)
+    near = min(looks[max(0, index - 1) : index + 1], key=lambda look: abs(look.t_ns - middle_ns))
     if abs(near.t_ns - middle_ns) > NEAR_NS:
         return kernel
     return kernel.model_copy(

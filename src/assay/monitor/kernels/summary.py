@@ -79,8 +79,8 @@ def by_name(kernels: Sequence[Kernel]) -> tuple[ByName, ...]:
     for kernel in kernels:
         groups[kernel.name].append(kernel)
     whole_us = sum(kernel.duration_us for kernel in kernels)
-    found = [_together(name, group, whole_us) for name, group in groups.items()]
-    return tuple(sorted(found, key=lambda group: -group.total_us))
+    kernel_groups = [_together(name, group, whole_us) for name, group in groups.items()]
+    return tuple(sorted(kernel_groups, key=lambda group: -group.total_us))
 
 
 def _together(name: str, group: Sequence[Kernel], whole_us: float) -> ByName:
@@ -98,9 +98,9 @@ def _together(name: str, group: Sequence[Kernel], whole_us: float) -> ByName:
 
 
 def _mean(group: Sequence[Kernel], column: str) -> float | None:
-    known = [(getattr(k, column), k.duration_us) for k in group if getattr(k, column) is not None]
-    weight = sum(duration for _, duration in known)
-    return sum(value * duration for value, duration in known) / weight if weight > 0 else None
+    weighted = [(getattr(k, column), k.duration_us) for k in group if getattr(k, column) is not None]
+    weight = sum(duration for _, duration in weighted)
+    return sum(value * duration for value, duration in weighted) / weight if weight > 0 else None
 
 
 def extent(kernels: Sequence[Kernel]) -> Extent:

@@ -40,8 +40,8 @@ def timeline(name: str, spans: Sequence[CallSpan], events: Sequence[Event], *, o
         rows = kineto.rows(shown, events, clock)
         return Timeline(rows, KERNELS if on_gpu else OPERATORS, clock, () if clock is not None else lost)
     missing = "nothing on the GPU" if on_gpu else "no operator"
-    seen = (f"PyTorch's profiler saw {missing} in these calls",) if events else ()
-    return Timeline(calls_as_rows(spans, name), CALLS, clock, seen)
+    nothing_recorded = (f"PyTorch's profiler saw {missing} in these calls",) if events else ()
+    return Timeline(calls_as_rows(spans, name), CALLS, clock, nothing_recorded)
 
 
 def beside(found: Timeline, lines: Sequence[Line], gpu: int | None) -> list[Kernel]:

@@ -61,12 +61,12 @@ def _row_height(rows: list[str], *, numbered: bool) -> float:
 
 def _colours(sure: Floats, heat_map: HeatMap, look: Theme) -> ScalarMappable:
     """Return the colour of each number; around a centre, equal steps up and down are equally strong."""
-    known = finite(list(sure.ravel()))
+    finite_values = finite(list(sure.ravel()))
     if heat_map.centre is not None:
         scale = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit)
         norm = (LogNorm if scale.log else Normalize)(scale.low, scale.high, clip=True)
         return ScalarMappable(norm, look.diverging)
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    low, high = (float(finite_values.min()), float(finite_values.max())) if len(finite_values) else (0.0, 1.0)
     return ScalarMappable(Normalize(low, high if high > low else low + (abs(low) or 1.0)), look.sequential)
 
 
@@ -118,14 +118,17 @@ def _add_colour_bar(axes: Axes, colours: ScalarMappable, sure: Floats, heat_map:
     """Put the scale of the colours on the right, as far as the numbers reach; an arrow where they go beyond it."""
     figure = cast("Figure", axes.get_figure())
     aspect = min(20.0, max(6.0, height_in * 7))
-    known, low, high = finite(list(sure.ravel())), *(float(end or 0.0) for end in colours.get_clim())
-    beyond = (len(known) and known.min() < low * _ALMOST, len(known) and known.max() > high / _ALMOST)
+    finite_values, low, high = finite(list(sure.ravel())), *(float(end or 0.0) for end in colours.get_clim())
+    beyond = (
+        len(finite_values) and finite_values.min() < low * _ALMOST,
+        len(finite_values) and finite_values.max() > high / _ALMOST,
+    )
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((bool(beyond[0]), bool(beyond[1])))
     bar = figure.colorbar(colours, ax=axes, pad=0.02, fraction=0.05, aspect=aspect, extend=extend or "neither")
     bar.outline.set_visible(False)
     bar.set_label(wrapped(heat_map.unit, max(10, int(height_in * 11))))
     bar.ax.tick_params(length=0, labelsize=8.0)
-    shown = np.clip(finite([*known, heat_map.centre]), low, high)
+    shown = np.clip(finite([*finite_values, heat_map.centre]), low, high)
     if len(shown) and float(shown.max()) > float(shown.min()):
         bar.ax.set_ylim(float(shown.min()), float(shown.max()))
     if heat_map.centre is not None and isinstance(colours.norm, LogNorm):
@@ -141,14 +144,14 @@ def _explain(axes: Axes, values: Floats, sure: Floats, heat_map: HeatMap, look: 
     missing = np.argwhere(~np.isfinite(values))
     for row, column in missing:
         axes.add_patch(_hatched(float(column), float(row), look))
-    told = {}
+    legend = {}
     if _doubted(values, sure):
         centre = "no change" if heat_map.centre is None else typeset(write_cell(heat_map.centre))
-        told[f"not decided: the interval has {centre} in it"] = Patch(facecolor=look.rule)
+        legend[f"not decided: the interval has {centre} in it"] = Patch(facecolor=look.rule)
     if len(missing):
-        told["not measured"] = Patch(facecolor="none", edgecolor=look.muted, hatch="////", linewidth=0.6)
-    if told:
-        add_legend(axes, list(told.values()), list(told))
+        legend["not measured"] = Patch(facecolor="none", edgecolor=look.muted, hatch="////", linewidth=0.6)
+    if legend:
+        add_legend(axes, list(legend.values()), list(legend))
 
 
 def _doubted(values: Floats, sure: Floats) -> bool:
@@ -163,13 +166,17 @@ def _hatched(column: float, row: float, look: Theme) -> Rectangle:
 
 
 def _remarks(heat_map: HeatMap, sure: Floats, *, numbered: bool) -> list[str]:
-    told = []
+    remarks = []
     if heat_map.centre is not None:
         centre = typeset(write_cell(heat_map.centre))
-        told.append(f"Blue is below {centre}, orange above.")
-        scale, known = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit), finite(list(sure.ravel()))
-        if scale.log and len(known) and (known.max() > scale.high / _ALMOST or known.min() < scale.low * _ALMOST):
-            told.append(f"From {FULL_COLOUR:g}-fold on, the colour does not grow.")
+        remarks.append(f"Blue is below {centre}, orange above.")
+        scale, finite_values = shades(sure, heat_map.centre, ratios=_RATIO in heat_map.unit), finite(list(sure.ravel()))
+        if (
+            scale.log
+            and len(finite_values)
+            and (finite_values.max() > scale.high / _ALMOST or finite_values.min() < scale.low * _ALMOST)
+        ):
+            remarks.append(f"From {FULL_COLOUR:g}-fold on, the colour does not grow.")
     if not numbered:
-        told.append("Too many columns to write the numbers into the cells.")
-    return told
+        remarks.append("Too many columns to write the numbers into the cells.")
+    return remarks

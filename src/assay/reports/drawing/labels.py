@@ -65,12 +65,12 @@ def place_labels(axes: Axes, labels: Sequence[Label], look: Theme) -> int:
         return 0
     figure.draw_without_rendering()
     sheet = _Sheet(axes, look, 72.0 / figure.dpi)
-    taken = [box for label in labels for box in sheet.marks(label)]
+    occupied = [box for label in labels for box in sheet.marks(label)]
     left_out = 0
     for label in sorted((label for label in labels if label.text), key=lambda label: (label.x, label.y)):
-        covered = sheet.place(label, taken)
+        covered = sheet.place(label, occupied)
         left_out += covered is None
-        taken += [covered] if covered is not None else []
+        occupied += [covered] if covered is not None else []
     return left_out
 
 
@@ -100,20 +100,20 @@ class _Sheet:
 
     def place(self, label: Label, taken: Sequence[Box]) -> Box | None:
         """Write one name where it covers least, and return what it covers; null where there is no room for it."""
-        written = self.write(label, (1, 0), _NEAR)
-        extent = written.get_window_extent()
+        annotation = self.write(label, (1, 0), _NEAR)
+        extent = annotation.get_window_extent()
         size = extent.width * self.scale, extent.height * self.scale
-        written.remove()
+        annotation.remove()
         frame = self.axes.get_window_extent()
         inside = Box(*(float(end) * self.scale for end in (frame.x0, frame.y0, frame.x1, frame.y1)))
-        places = [(side, reach) for reach in (_NEAR, _FAR) for side in _SIDES]
-        boxes = [_beside(self.at(label.x, label.y), size, side, reach) for side, reach in places]
+        positions = [(side, reach) for reach in (_NEAR, _FAR) for side in _SIDES]
+        boxes = [_beside(self.at(label.x, label.y), size, side, reach) for side, reach in positions]
         covered = [sum(box.shared(other) for other in taken) + 4 * box.outside(inside) for box in boxes]
         costs = [area + 0.4 * order for order, area in enumerate(covered)]
         best = costs.index(min(costs))
         if covered[best] > _TOO_MUCH * size[0] * size[1]:
             return None
-        self.write(label, *places[best])
+        self.write(label, *positions[best])
         return boxes[best]
 
     def write(self, label: Label, side: tuple[int, int], reach: float) -> Annotation:

@@ -81,15 +81,15 @@ def _without_neighbours(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def _draw_line(axes: Axes, line: Line, colour: str, dash: str | tuple[float, tuple[float, ...]], marker: str) -> Line2D:
     x, y = np.array(line.x, dtype=np.float64), _array(line.y)
-    drawn = decimate(x, y, MOST_POINTS)
+    indices = decimate(x, y, MOST_POINTS)
     if line.low is not None and line.high is not None:
         low, high = _array(line.low), _array(line.high)
-        axes.fill_between(x[drawn], low[drawn], high[drawn], color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(x[indices], low[indices], high[indices], color=colour, alpha=0.18, linewidth=0)
         bare = _without_neighbours(np.isfinite(low) & np.isfinite(high))
         axes.vlines(x[bare], low[bare], high[bare], color=colour, linewidth=1.2, alpha=0.7)
     (handle,) = axes.plot(
-        x[drawn],
-        y[drawn],
+        x[indices],
+        y[indices],
         color=colour,
         linestyle=dash,
         linewidth=1.7 if len(x) <= 200 else 1.1,
@@ -126,8 +126,8 @@ def _tick_at_data(axes: Axes, xs: Floats, *, log: bool) -> None:
     """Put the ticks where the points are when these are few and stand well apart."""
     if not 2 <= len(xs) <= 9:
         return
-    places = np.log(xs) if log else xs
-    if float(np.diff(places).min()) < 0.075 * float(places[-1] - places[0]):
+    positions = np.log(xs) if log else xs
+    if float(np.diff(positions).min()) < 0.075 * float(positions[-1] - positions[0]):
         return
     axes.xaxis.set_major_locator(FixedLocator(list(xs)))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -50,7 +50,7 @@ def draw_scatter(scatter: Scatter, look: Theme) -> tuple[Figure, list[str]]:
         add_legend(axes, handles, names)
     named = _named(scatter)
     left = len(scatter.dots) - len(named)
-    left += place_labels(axes, [_label(dot, shown=place in named) for place, dot in enumerate(scatter.dots)], look)
+    left += place_labels(axes, [_label(dot, shown=index in named) for index, dot in enumerate(scatter.dots)], look)
     return figure, [f"{left} of {len(scatter.dots)} dots are not named; the table has them all."] if left else []
 
 
@@ -88,7 +88,7 @@ def _ends(numbers: Sequence[float | None], *, log: bool) -> tuple[float, float, 
 
 
 def _draw_path(axes: Axes, scatter: Scatter, look: Theme) -> None:
-    joined = [scatter.dots[place] for place in scatter.path]
+    joined = [scatter.dots[index] for index in scatter.path]
     if len(joined) > 1:
         axes.plot(
             [dot.x for dot in joined],

@@ -98,8 +98,8 @@ def _spread(dots: Floats, axis: Axis) -> Floats:
     """Return how far dots stand off their line, from -0.5 to 0.5: wider where they are denser."""
     bins = 48
     counts = np.convolve(density(dots, axis, bins), [0.25, 0.5, 0.25], mode="same")
-    place = np.clip((axis.position(dots) * bins).astype(np.intp), 0, bins - 1)
-    room = counts[place] / max(float(counts.max()), 1.0)
+    bin_index = np.clip((axis.position(dots) * bins).astype(np.intp), 0, bins - 1)
+    room = counts[bin_index] / max(float(counts.max()), 1.0)
     if len(dots) <= _FEW:
         room = np.zeros(len(dots))
     sequence = np.mod(np.arange(1, len(dots) + 1) * _GOLDEN, 1.0) - 0.5
@@ -117,11 +117,11 @@ def _draw_estimate(axes: Axes, strip: Strip, middle: float, axis: Axis, look: Th
     if strip.low is not None and strip.high is not None:
         shown = [max(strip.low, axis.at(_ARROW)), min(strip.high, axis.at(1 - _ARROW))]
         axes.plot(shown, [middle, middle], color=look.ink, linewidth=2.0, zorder=4, path_effects=halo)
-        for end, place, arrow in zip((strip.low, strip.high), shown, "<>", strict=True):
-            if end == place:
+        for end, position, arrow in zip((strip.low, strip.high), shown, "<>", strict=True):
+            if end == position:
                 axes.plot([end, end], [middle - 0.085, middle + 0.085], color=look.ink, linewidth=1.4, zorder=4)
             else:
-                axes.plot([place], [middle], marker=arrow, markersize=6.5, color=look.ink, zorder=5)
+                axes.plot([position], [middle], marker=arrow, markersize=6.5, color=look.ink, zorder=5)
     if strip.value is not None:
         axes.plot(
             [strip.value],
@@ -140,11 +140,11 @@ def _draw_strays(axes: Axes, samples: Floats, middle: float, axis: Axis, look: T
     """Tell at the edges how many samples lie beyond them and how far they reach."""
     below, above = samples[samples < axis.low], samples[samples > axis.high]
     if len(below):
-        told = f"◂ {write_count(len(below))}, down to {typeset(write_cell(float(below.min())))}"
-        _note_at_edge(axes, told, (0.0, middle), look)
+        note = f"◂ {write_count(len(below))}, down to {typeset(write_cell(float(below.min())))}"
+        _note_at_edge(axes, note, (0.0, middle), look)
     if len(above):
-        told = f"{write_count(len(above))}, up to {typeset(write_cell(float(above.max())))} ▸"
-        _note_at_edge(axes, told, (1.0, middle), look)
+        note = f"{write_count(len(above))}, up to {typeset(write_cell(float(above.max())))} ▸"
+        _note_at_edge(axes, note, (1.0, middle), look)
 
 
 def _note_at_edge(axes: Axes, told: str, place: tuple[float, float], look: Theme, *, lift: float = 9) -> None:
@@ -171,13 +171,13 @@ def _goes_on(strip: Strip, axis: Axis) -> bool:
 
 def _remarks(strips: Strips, axis: Axis) -> list[str]:
     most = max(len(finite(strip.samples)) for strip in strips.strips)
-    told = []
+    remarks = []
     if most > MOST_DOTS:
-        told.append(f"{MOST_DOTS} dots per row, evenly ranked among up to {write_count(most)} samples.")
+        remarks.append(f"{MOST_DOTS} dots per row, evenly ranked among up to {write_count(most)} samples.")
     if any(np.any((s < axis.low) | (s > axis.high)) for s in (finite(strip.samples) for strip in strips.strips)):
-        told.append("▸ counts samples beyond the axis.")
+        remarks.append("▸ counts samples beyond the axis.")
     if any(strip.low is not None for strip in strips.strips):
-        told.append("◆ is the estimate, the bar its interval.")
+        remarks.append("◆ is the estimate, the bar its interval.")
     if any(_goes_on(strip, axis) for strip in strips.strips):
-        told.append("A bar that ends in an arrow goes on beyond the axis.")
-    return told
+        remarks.append("A bar that ends in an arrow goes on beyond the axis.")
+    return remarks

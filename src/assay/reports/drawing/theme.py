@@ -122,14 +122,22 @@ def settings(look: Theme) -> Iterator[None]:
 @cache
 def _parameters(*, dark: bool) -> dict[str, Any]:
     """Return every setting that a drawing depends on."""
-    look = theme(dark=dark)
+    drawing_theme = theme(dark=dark)
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
         for name in ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"):
-            mpl.rcParams[name] = look.ink
-        mpl.rcParams.update({"axes.edgecolor": look.muted, "xtick.color": look.muted, "ytick.color": look.muted})
-        mpl.rcParams.update({"axes.facecolor": "none", "grid.color": look.rule, "hatch.color": look.muted})
+            mpl.rcParams[name] = drawing_theme.ink
+        mpl.rcParams.update(
+            {
+                "axes.edgecolor": drawing_theme.muted,
+                "xtick.color": drawing_theme.muted,
+                "ytick.color": drawing_theme.muted,
+            }
+        )
+        mpl.rcParams.update(
+            {"axes.facecolor": "none", "grid.color": drawing_theme.rule, "hatch.color": drawing_theme.muted}
+        )
         return {name: value for name, value in dict.items(mpl.rcParams) if not name.startswith("backend")}
 
 

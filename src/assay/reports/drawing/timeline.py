@@ -56,10 +56,10 @@ def draw_timeline(timeline: Timeline, look: Theme) -> tuple[Figure, list[str]]:
     figure = new_sheet(lanes_in + 0.5 + (_LINES_IN if timeline.lines else 0), look)
     axes, upper = _axes(figure, timeline, lanes_in, look)
     _set_time_axis(axes, timeline)
-    drawn = _draw_lanes(axes, lanes, heights, look)
+    placed_bars = _draw_lanes(axes, lanes, heights, look)
     if upper is None:
         _add_tones(axes, timeline.bars, look)
-    return figure, [*thinning_remarks(timeline.lines), *_write_labels(figure, axes, drawn, look)]
+    return figure, [*thinning_remarks(timeline.lines), *_write_labels(figure, axes, placed_bars, look)]
 
 
 def stacked(bars: Sequence[Bar]) -> dict[str, Levels]:
@@ -105,7 +105,7 @@ def _set_time_axis(axes: Axes, timeline: Timeline) -> None:
 
 def _draw_lanes(axes: Axes, lanes: Mapping[str, Levels], heights: Mapping[str, float], look: Theme) -> list[_Drawn]:
     """Draw every bar; return where each stands."""
-    top, middles, drawn = 0.0, [], []
+    top, middles, placed_bars = 0.0, [], []
     left, right = axes.get_xlim()
     for lane, levels in lanes.items():
         middles.append(top + heights[lane] / 2)
@@ -113,13 +113,13 @@ def _draw_lanes(axes: Axes, lanes: Mapping[str, Levels], heights: Mapping[str, f
         for depth, level in enumerate(levels):
             nexts = [*(bar.start_s for bar in level[1:]), right]
             for bar, free_until in zip(level, nexts, strict=True):
-                drawn.append(_Drawn(bar, first + depth * _BAR_IN, free_until))
-                _draw_bar(axes, drawn[-1], (right - left) / 200, look)
+                placed_bars.append(_Drawn(bar, first + depth * _BAR_IN, free_until))
+                _draw_bar(axes, placed_bars[-1], (right - left) / 200, look)
         top += heights[lane]
         axes.axhline(top, color=look.rule, linewidth=0.7, zorder=0.5)
     axes.set_ylim(top, 0.0)
     axes.set_yticks(middles, [wrapped(lane, LABEL_CHARACTERS) for lane in lanes])
-    return drawn
+    return placed_bars
 
 
 def _draw_bar(axes: Axes, drawn: _Drawn, least: float, look: Theme) -> None:
@@ -154,8 +154,8 @@ def _write_labels(figure: Figure, axes: Axes, drawn: Sequence[_Drawn], look: The
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
-    written = [_write_label(axes, one, look) for one in drawn if one_line(one.bar.label)]
-    return [] if all(written) else ["Bars too short for their label stand without it."]
+    labelled = [_write_label(axes, one, look) for one in drawn if one_line(one.bar.label)]
+    return [] if all(labelled) else ["Bars too short for their label stand without it."]
 
 
 def _write_label(axes: Axes, drawn: _Drawn, look: Theme) -> bool:

@@ -42,31 +42,31 @@ class Wanted(Value):
     @property
     def of_series(self) -> list[ColumnElement[bool]]:
         """What must hold of a series."""
-        found: list[ColumnElement[bool]] = []
+        clauses: list[ColumnElement[bool]] = []
         if self.workload is not None:
             full = SERIES.c.workload.concat("@").concat(SERIES.c.impl)
-            found.append(or_(SERIES.c.workload == self.workload, full == self.workload))
+            clauses.append(or_(SERIES.c.workload == self.workload, full == self.workload))
         if self.gpu is not None:
             texts = (SERIES.c.gpu, SERIES.c.place)
-            told = [func.lower(text).contains(self.gpu.lower(), autoescape=True) for text in texts]
-            found.append(and_(SERIES.c.device_kind == "cuda", or_(*told)))
+            matches = [func.lower(text).contains(self.gpu.lower(), autoescape=True) for text in texts]
+            clauses.append(and_(SERIES.c.device_kind == "cuda", or_(*matches)))
         if self.quantity is not None:
-            found.append(SERIES.c.quantity == self.quantity)
+            clauses.append(SERIES.c.quantity == self.quantity)
         if self.keys is not None:
-            found.append(SERIES.c.key.in_(self.keys))
-        return found
+            clauses.append(SERIES.c.key.in_(self.keys))
+        return clauses
 
     @property
     def of_runs(self) -> list[ColumnElement[bool]]:
         """What must hold of a run."""
-        found: list[ColumnElement[bool]] = []
+        clauses: list[ColumnElement[bool]] = []
         if self.run is not None:
-            found.append(RUNS.c.id == self.run)
+            clauses.append(RUNS.c.id == self.run)
         if self.since_s is not None:
-            found.append(RUNS.c.started_s >= self.since_s)
+            clauses.append(RUNS.c.started_s >= self.since_s)
         if self.origins is not None:
-            found.append(RUNS.c.origin.in_(self.origins))
-        return found
+            clauses.append(RUNS.c.origin.in_(self.origins))
+        return clauses
 
 
 @dataclass(frozen=True)
@@ -85,24 +85,28 @@ def runs(connection: Connection, wanted: Wanted, *, limit: int | None = None) ->
         BadInput: There is no such workload or GPU in the history.
     """
     make_sure(connection, wanted)
-    asked = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s.desc(), RUNS.c.number.desc()).limit(limit)
+    query = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s.desc(), RUNS.c.number.desc()).limit(limit)
     if wanted.of_series:
         measured = select(POINTS.c.run).join(SERIES, SERIES.c.number == POINTS.c.series).where(*wanted.of_series)
-        asked = asked.where(RUNS.c.number.in_(measured))
-    rows = connection.execute(asked).mappings().all()
-    told: dict[int, list[tuple[str, int]]] = {row["number"]: [] for row in rows}
-    meant = asked.with_only_columns(RUNS.c.number).subquery()
+        query = query.where(RUNS.c.number.in_(measured))
+    rows = connection.execute(query).mappings().all()
+    workloads_by_run: dict[int, list[tuple[str, int]]] = {row["number"]: [] for row in rows}
+    run_numbers = query.with_only_columns(RUNS.c.number).subquery()
     counted = (
         select(POINTS.c.run, SERIES.c.workload, SERIES.c.impl, func.count())
         .join(SERIES, SERIES.c.number == POINTS.c.series)
-        .join(meant, meant.c.number == POINTS.c.run)
+        .join(run_numbers, run_numbers.c.number == POINTS.c.run)
         .group_by(POINTS.c.run, SERIES.c.workload, SERIES.c.impl)
         .order_by(SERIES.c.workload, SERIES.c.impl)
     )
     for run, workload, impl, points in connection.execute(counted):
-        told[run].append((workload if impl in {"python", "command"} else f"{workload}@{impl}", points))
+        workloads_by_run[run].append((workload if impl in {"python", "command"} else f"{workload}@{impl}", points))
     return [
-        Listed(run_of(row), tuple(name for name, _ in told[row["number"]]), sum(n for _, n in told[row["number"]]))
+        Listed(
+            run_of(row),
+            tuple(name for name, _ in workloads_by_run[row["number"]]),
+            sum(n for _, n in workloads_by_run[row["number"]]),
+        )
         for row in rows
     ]
 
@@ -115,43 +119,45 @@ def listed(connection: Connection, run: Run) -> Listed:
 def make_sure(connection: Connection, wanted: Wanted) -> None:
     """Say so where a workload or a GPU is asked for that the history does not know."""
     for name, alone in (("workload", Wanted(workload=wanted.workload)), ("GPU", Wanted(gpu=wanted.gpu))):
-        said = alone.workload or alone.gpu
-        if said is None or connection.execute(select(SERIES.c.key).where(*alone.of_series).limit(1)).first():
+        value = alone.workload or alone.gpu
+        if value is None or connection.execute(select(SERIES.c.key).where(*alone.of_series).limit(1)).first():
             continue
         keys = all_keys(connection).values()
         texts = [(key.workload, f"{key.workload}@{key.impl}") for key in keys]
         if name == "GPU":
             texts = [(key.place, key.gpu or "") for key in keys if key.device_kind == "cuda"]
         raise BadInput(
-            f"The history knows no {name} {said!r}.{nearest(said, {t for pair in texts for t in pair if t})}"
+            f"The history knows no {name} {value!r}.{nearest(value, {t for pair in texts for t in pair if t})}"
         )
-    known = {key.quantity for key in all_keys(connection).values()}
-    if wanted.quantity is not None and wanted.quantity not in known:
-        near = nearest(wanted.quantity, known) or f" It knows {', '.join(sorted(known))}." if known else ""
+    quantities = {key.quantity for key in all_keys(connection).values()}
+    if wanted.quantity is not None and wanted.quantity not in quantities:
+        near = (
+            nearest(wanted.quantity, quantities) or f" It knows {', '.join(sorted(quantities))}." if quantities else ""
+        )
         raise BadInput(f"The history knows no quantity {wanted.quantity!r}.{near}")
 
 
 def all_keys(connection: Connection, wanted: Wanted | None = None) -> dict[str, Key]:
     """Return every series that is meant, by its key."""
-    asked = select(SERIES).where(*(wanted or Wanted()).of_series).order_by(SERIES.c.workload, SERIES.c.number)
-    return {row["key"]: key_of(row) for row in connection.execute(asked).mappings()}
+    query = select(SERIES).where(*(wanted or Wanted()).of_series).order_by(SERIES.c.workload, SERIES.c.number)
+    return {row["key"]: key_of(row) for row in connection.execute(query).mappings()}
 
 
 def run_named(connection: Connection, text: str) -> Run | None:
     """Return the run that an id, the beginning of one, a folder or "latest" names; null where none is."""
-    asked = select(RUNS).order_by(RUNS.c.started_s.desc(), RUNS.c.number.desc())
+    query = select(RUNS).order_by(RUNS.c.started_s.desc(), RUNS.c.number.desc())
     if text == LATEST:
-        row = connection.execute(asked.limit(1)).mappings().first()
+        row = connection.execute(query.limit(1)).mappings().first()
         return None if row is None else run_of(row)
     path = Path(text)
     if (path / "plan.json").is_file():
         identity = _identity(path)
-        asked = asked.where(RUNS.c.id == identity)
+        query = query.where(RUNS.c.id == identity)
     elif _HASH.fullmatch(text):
-        asked = asked.where(RUNS.c.id.startswith(text))
+        query = query.where(RUNS.c.id.startswith(text))
     else:
-        asked = asked.where(RUNS.c.folder.endswith(f"/{text.strip('/')}", autoescape=True))
-    rows = connection.execute(asked).mappings().all()
+        query = query.where(RUNS.c.folder.endswith(f"/{text.strip('/')}", autoescape=True))
+    rows = connection.execute(query).mappings().all()
     if len(rows) > 1:
         raise BadInput(f"{text} is {len(rows)} runs: {_some([row['id'] for row in rows])}; name one by its id.")
     return run_of(rows[0]) if rows else None
@@ -163,19 +169,19 @@ def series_named(connection: Connection, text: str) -> str:
     Raises:
         BadInput: There is none, or there are several.
     """
-    known = all_keys(connection)
-    if not known:
+    keys = all_keys(connection)
+    if not keys:
         raise BadInput(f"There is no series {text!r}: the history is empty; `assay history import RUNS` fills it.")
-    found = [name for name in known if _HASH.fullmatch(text) and name.startswith(text)]
-    if not found:
+    matches = [name for name in keys if _HASH.fullmatch(text) and name.startswith(text)]
+    if not matches:
         words = text.lower().split()
-        found = [name for name, key in known.items() if all(word in _described(key) for word in words)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        told = _some([f"{name} ({_distinct(known[name])})" for name in found])
-        raise BadInput(f"{text!r} is {len(found)} series; name one by its key: {told}.")
-    near = nearest(text, {*known, *(key.label for key in known.values()), *(key.workload for key in known.values())})
+        matches = [name for name, key in keys.items() if all(word in _described(key) for word in words)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        choices = _some([f"{name} ({_distinct(keys[name])})" for name in matches])
+        raise BadInput(f"{text!r} is {len(matches)} series; name one by its key: {choices}.")
+    near = nearest(text, {*keys, *(key.label for key in keys.values()), *(key.workload for key in keys.values())})
     raise BadInput(f"There is no run or series {text!r} in the history.{near} `assay history list` shows the runs.")
 
 

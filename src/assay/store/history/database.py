@@ -43,13 +43,13 @@ class Database:
     @classmethod
     def open(cls, place: Place | None = None) -> Database:
         """Open a history, by default where the environment says, made or brought up to date where needed."""
-        found = cls(place or place_there())
-        with found.reading() as connection:
-            version = version_of(connection, found.place)
+        database = cls(place or place_there())
+        with database.reading() as connection:
+            version = version_of(connection, database.place)
         while version < CURRENT:
-            with found.writing() as connection:
-                version = take_next_step(connection, found.place)
-        return found
+            with database.writing() as connection:
+                version = take_next_step(connection, database.place)
+        return database
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

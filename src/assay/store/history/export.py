@@ -39,30 +39,31 @@ def csv_lines(connection: Connection, wanted: Wanted) -> Iterator[str]:
     described = {row["number"]: row for row in connection.execute(select(SERIES)).mappings()}
     for row in connection.execute(_asked(wanted), execution_options={"yield_per": AT_ONCE}):
         run, series = runs[row.run], described[row.series]
-        told = [run["id"], run_of(run).started_at, *(run[name] for name in RUN[1:]), *(series[name] for name in KEY)]
-        yield _csv([*told, *row[2:]])
+        cells = [run["id"], run_of(run).started_at, *(run[name] for name in RUN[1:]), *(series[name] for name in KEY)]
+        yield _csv([*cells, *row[2:]])
 
 
 def json_lines(connection: Connection, wanted: Wanted) -> Iterator[str]:
     """Give the lines of a JSON document: runs and series by their names, and the points that join them."""
-    told_runs: dict[int, str] = {}
-    told_keys: dict[int, str] = {}
+    run_ids: dict[int, str] = {}
+    series_keys: dict[int, str] = {}
     yield f'{{"schema": {SCHEMA_VERSION},\n"runs": {{'
-    asked = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s, RUNS.c.number)
-    for row in connection.execute(asked).mappings():
+    query = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s, RUNS.c.number)
+    for row in connection.execute(query).mappings():
         run = run_of(row)
-        told = {"started_at": run.started_at, **run.model_dump(mode="json", exclude={"id", "started_s"})}
-        yield f"{',' if told_runs else ''}\n{_json(run.id)}: {_json(told)}"
-        told_runs[row["number"]] = run.id
+        content = {"started_at": run.started_at, **run.model_dump(mode="json", exclude={"id", "started_s"})}
+        yield f"{',' if run_ids else ''}\n{_json(run.id)}: {_json(content)}"
+        run_ids[row["number"]] = run.id
     yield '\n},\n"series": {'
     for row in connection.execute(select(SERIES).where(*wanted.of_series)).mappings():
-        told = {**key_of(row).as_json(), "unit": row["unit"]}
-        yield f"{',' if told_keys else ''}\n{_json(row['key'])}: {_json(told)}"
-        told_keys[row["number"]] = row["key"]
+        content = {**key_of(row).as_json(), "unit": row["unit"]}
+        yield f"{',' if series_keys else ''}\n{_json(row['key'])}: {_json(content)}"
+        series_keys[row["number"]] = row["key"]
     yield '\n},\n"points": ['
     for count, point in enumerate(connection.execute(_asked(wanted), execution_options={"yield_per": AT_ONCE})):
-        told = {**dict(zip(POINT, point[2:], strict=True)), "disturbed": bool(point.disturbed)}
-        yield f"{',' if count else ''}\n{_json({'run': told_runs[point.run], 'key': told_keys[point.series], **told})}"
+        content = {**dict(zip(POINT, point[2:], strict=True)), "disturbed": bool(point.disturbed)}
+        content_row = {"run": run_ids[point.run], "key": series_keys[point.series], **content}
+        yield f"{',' if count else ''}\n{_json(content_row)}"
     yield "\n]}\n"
 
 

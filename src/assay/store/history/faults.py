@@ -60,13 +60,13 @@ def in_words(place: Place) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = error.orig if isinstance(error, DBAPIError) else error
-        words = _words(said)
-        if words is None:
+        driver_error = error.orig if isinstance(error, DBAPIError) else error
+        template = _words(driver_error)
+        if template is None:
             raise
-        kind = Damaged if words is DAMAGED else MachineCannot
-        told = place.scrubbed(_on_one_line(said))
-        raise kind(words.format(place=place.shown, wait=place.wait_s, said=told)) from error
+        kind = Damaged if template is DAMAGED else MachineCannot
+        message = place.scrubbed(_on_one_line(driver_error))
+        raise kind(template.format(place=place.shown, wait=place.wait_s, said=message)) from error
 
 
 def _words(error: BaseException | None) -> str | None:
@@ -85,5 +85,5 @@ def _words(error: BaseException | None) -> str | None:
 def _on_one_line(error: BaseException | None) -> str:
     """Return what a driver says on one line, the first word small."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = (lines[0] if lines else type(error).__name__).rstrip(".")
-    return said[:1].lower() + said[1:]
+    message = (lines[0] if lines else type(error).__name__).rstrip(".")
+    return message[:1].lower() + message[1:]

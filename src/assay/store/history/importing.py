@@ -68,13 +68,13 @@ def import_run(path: Path, place: Place | None = None) -> None:
 
 def import_runs(database: Database, folders: Iterable[Path], progress: Progress = _unseen) -> Imported:
     """Put the runs in some folders, and in those below them, into the history."""
-    found = Imported()
+    result = Imported()
     with database.reading() as connection:
-        known = states(connection)
-    for batch in _batches(list(run_folders(folders)), known, found, progress):
+        states_by_id = states(connection)
+    for batch in _batches(list(run_folders(folders)), states_by_id, result, progress):
         with database.writing() as connection:
-            write(connection, batch, found)
-    return found
+            write(connection, batch, result)
+    return result
 
 
 def rebuild(database: Database, folders: Iterable[Path], *, forget: bool, progress: Progress = _unseen) -> Imported:
@@ -83,37 +83,37 @@ def rebuild(database: Database, folders: Iterable[Path], *, forget: bool, progre
     Raises:
         BadInput: Runs would be lost, as their folders are not among these, and ``forget`` does not allow that.
     """
-    found = Imported()
+    result = Imported()
     paths = list(run_folders(folders))
     with database.writing() as connection:
         before = {run.id: run.folder for run in connection.execute(select(RUNS.c.id, RUNS.c.folder))}
         for table in (POINTS, SERIES, RUNS):
             connection.execute(delete(table))
-        for batch in _batches(paths, {}, found, progress):
-            write(connection, batch, found)
+        for batch in _batches(paths, {}, result, progress):
+            write(connection, batch, result)
         lost = [before[one] for one in before.keys() - states(connection).keys()]
         if lost and not forget:
             raise BadInput(
                 f"This would forget {len(lost)} of {len(before)} runs, such as {min(lost)}, whose folders were not "
                 f"found; name their folders too, or say --yes to forget them."
             )
-        found.forgotten = len(lost)
-    return found
+        result.forgotten = len(lost)
+    return result
 
 
 def run_folders(folders: Iterable[Path]) -> Iterator[Path]:
     """Give every run folder in some folders and below them, each once, in the order of their names."""
-    seen: set[Path] = set()
+    visited: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"{folder} is not a folder." if folder.exists() else f"{folder} does not exist.")
-        for place, below, files in os.walk(folder.resolve()):
+        for directory, below, files in os.walk(folder.resolve()):
             below.sort()
             if "plan.json" in files:
                 below.clear()
-                path = Path(place)
-                if path not in seen:
-                    seen.add(path)
+                path = Path(directory)
+                if path not in visited:
+                    visited.add(path)
                     yield path
 
 
@@ -160,8 +160,8 @@ def write(connection: Connection, batch: list[Told], found: Imported) -> None:
     """Write runs with their points; who writes is alone, so that numbers can be given here."""
     batch = list({one.run.id: one for one in sorted(batch, key=lambda one: one.state.lines)}.values())
     numbers = _numbers(connection, RUNS.c.number, RUNS.c.id, [one.run.id for one in batch])
-    known = states(connection) if numbers else {}
-    fresh = [one for one in batch if is_newer(one.state, known.get(one.run.id))]
+    states_by_id = states(connection) if numbers else {}
+    fresh = [one for one in batch if is_newer(one.state, states_by_id.get(one.run.id))]
     found.unchanged += len(batch) - len(fresh)
     series = _series(connection, fresh)
     following = _following(connection, RUNS.c.number)
@@ -184,20 +184,20 @@ def write(connection: Connection, batch: list[Told], found: Imported) -> None:
 def _series(connection: Connection, batch: list[Told]) -> dict[str, int]:
     """Return the number of every series that some runs have measured; new ones are given theirs."""
     keys = {name: key for one in batch for name, key in one.keys.items()}
-    found = _numbers(connection, SERIES.c.number, SERIES.c.key, list(keys))
-    new = [name for name in keys if name not in found]
-    found |= {name: number for number, name in enumerate(new, _following(connection, SERIES.c.number))}
+    numbers = _numbers(connection, SERIES.c.number, SERIES.c.key, list(keys))
+    new = [name for name in keys if name not in numbers]
+    numbers |= {name: number for number, name in enumerate(new, _following(connection, SERIES.c.number))}
     if new:
-        connection.execute(insert(SERIES), [series_row(found[name], name, keys[name]) for name in new])
-    return found
+        connection.execute(insert(SERIES), [series_row(numbers[name], name, keys[name]) for name in new])
+    return numbers
 
 
 def _numbers(connection: Connection, number: Column[int], name: Column[str], wanted: list[str]) -> dict[str, int]:
     """Return the numbers of rows by their names, at least of those that are wanted and there."""
-    asked = select(name, number)
+    query = select(name, number)
     if len(wanted) <= ASKED_AT_ONCE:
-        asked = asked.where(name.in_(wanted))
-    return {row[0]: row[1] for row in connection.execute(asked)}
+        query = query.where(name.in_(wanted))
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def _following(connection: Connection, number: Column[int]) -> int:

@@ -69,7 +69,7 @@ class Keys:
     def described(self, trial: Trial, role: Role, subject: Subject) -> str:
         """Return all that the series of a subject have in common, as text."""
         own = subject.impl in {"python", "command"}
-        told = {
+        description = {
             "workload": subject.workload,
             "impl": subject.impl,
             "params": subject.params,
@@ -78,15 +78,15 @@ class Keys:
             **self._where(role),
             "conditions": conditions(trial, role),
         }
-        return as_text(told)
+        return as_text(description)
 
     def _where(self, role: Role) -> dict[str, str | None]:
         """Return which GPUs, or which cores of which class of host."""
         kind = role.devices[0].partition(":")[0]
-        found = [self._targets[device] for device in role.devices if device in self._targets]
-        if kind == "cuda" and found:
-            names = dict.fromkeys(target.title for target in found)
-            uuids = sorted({target.uuid for target in found})
+        device_targets = [self._targets[device] for device in role.devices if device in self._targets]
+        if kind == "cuda" and device_targets:
+            names = dict.fromkeys(target.title for target in device_targets)
+            uuids = sorted({target.uuid for target in device_targets})
             return {"place": " ".join(uuids), "gpu": ", ".join(names), "device": None, "device_kind": kind}
         device = ",".join(sorted(set(role.devices)))
         return {"place": self._host, "gpu": None, "device": device, "device_kind": kind}
@@ -99,38 +99,38 @@ def host_class(machine: Machine) -> str:
 
 def conditions(trial: Trial, role: Role) -> Params:
     """Return under what a role is timed, beyond its work and device; what is as usual is left out."""
-    found: Params = {"isolation": role.isolation}
+    result: Params = {"isolation": role.isolation}
     if trial.schedule == "together":
-        found["schedule"] = trial.schedule
+        result["schedule"] = trial.schedule
     if role.ranks > 1:
-        found["ranks"] = role.ranks
+        result["ranks"] = role.ranks
     if role.metered:
-        found["metered"] = ",".join(sorted(role.metered))
+        result["metered"] = ",".join(sorted(role.metered))
     if role.isolation in CORES_OF_ITS_OWN and set(trial.placed_with) - set(role.devices):
-        found["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
+        result["cores shared with"] = ",".join(sorted(set(trial.placed_with) - set(role.devices)))
     if trial.cpu_groups is not None:
-        found["cpu_groups"] = trial.cpu_groups
+        result["cpu_groups"] = trial.cpu_groups
     if role.in_stages:
-        found["in stages"] = True
+        result["in stages"] = True
     elif len(role.subjects) > 1 or trial.schedule == "turns":
-        found["in turns"] = True
-    if company := _company(trial, role):
-        found["beside"] = company
-    return {**found, **_of_method(trial.method), **trial.settings}
+        result["in turns"] = True
+    if concurrent := _company(trial, role):
+        result["beside"] = concurrent
+    return {**result, **_of_method(trial.method), **trial.settings}
 
 
 def _of_method(method: Method) -> Params:
     """Return how calls are timed, where it is not as usual."""
-    found: Params = {}
+    result: Params = {}
     if method.cache is not None:
-        found["cache"] = method.cache
+        result["cache"] = method.cache
     if method.benchmark_runs is not None:
-        found["counted"] = True
+        result["counted"] = True
     if method.continuous:
-        found["duty"] = method.duty
+        result["duty"] = method.duty
     if method.settle_s is not None:
-        found["settled"] = True
-    return found
+        result["settled"] = True
+    return result
 
 
 def _company(trial: Trial, role: Role) -> str:
@@ -148,8 +148,8 @@ def _company(trial: Trial, role: Role) -> str:
 @lru_cache(maxsize=100_000)
 def named(described: str, quantity: str, method: str) -> tuple[str, Key]:
     """Return the key of one quantity, and its name: a hash of all but a GPU's title, which adds nothing to its UUID."""
-    told = {**json.loads(described), "quantity": quantity, "method": method_key(method)}
-    return short_hash({name: value for name, value in told.items() if name != "gpu"}), Key(**told)
+    content = {**json.loads(described), "quantity": quantity, "method": method_key(method)}
+    return short_hash({name: value for name, value in content.items() if name != "gpu"}), Key(**content)
 
 
 def as_text(content: object) -> str:

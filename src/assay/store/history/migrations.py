@@ -58,9 +58,9 @@ def version_of(connection: Connection, place: Place) -> int:
         BadInput: It is a file of something else.
         MachineCannot: A newer Assay has taken steps that this one does not know.
     """
-    found = inspect(connection)
-    if not found.has_table(VERSION.name):
-        if place.file is not None and found.get_table_names():
+    inspector = inspect(connection)
+    if not inspector.has_table(VERSION.name):
+        if place.file is not None and inspector.get_table_names():
             raise BadInput(f"{place.shown} is a database of something else; name another file in ASSAY_HISTORY.")
         return 0
     version = connection.execute(select(VERSION.c.version)).scalar() or 0
@@ -79,8 +79,8 @@ def take_next_step(connection: Connection, place: Place) -> int:
         return version
     if version == 0:
         VERSION.create(connection)
-    for words in STEPS[version]:
-        connection.execute(text(words))
+    for statement in STEPS[version]:
+        connection.execute(text(statement))
     connection.execute(delete(VERSION))
     connection.execute(insert(VERSION).values(version=version + 1))
     return version + 1

@@ -116,15 +116,15 @@ def series_page(course: Course) -> Page:
 
 def lead(course: Course) -> str:
     """Return what a series holds in a sentence."""
-    known = np.flatnonzero(np.isfinite(course.value))
+    measured = np.flatnonzero(np.isfinite(course.value))
     first, last = moment(course.runs[0].started_s), moment(course.runs[-1].started_s)
     when = f"on {first}" if len(course) == 1 else f"from {first} to {last} (UTC)"
     runs = f"{len(course)} run{'' if len(course) == 1 else 's'} {when}"
-    if not len(known):
+    if not len(measured):
         return f"{runs}; none of them measured it."
-    missing = len(course) - len(known)
+    missing = len(course) - len(measured)
     lacking = f", {missing} without a value" if missing else ""
-    return f"{runs}{lacking}; the last value is {_written(float(course.value[known[-1]]), course.unit)}."
+    return f"{runs}{lacking}; the last value is {_written(float(course.value[measured[-1]]), course.unit)}."
 
 
 def line(course: Course) -> Lines:
@@ -157,12 +157,12 @@ def points(course: Course) -> Table:
     """Return the points of a series, the newest first."""
     titles = ("began (UTC)", "run", *_POINT, "samples", "host", "driver", "commit", "status")
     newest = range(len(course) - 1, max(-1, len(course) - 1 - MOST_ROWS), -1)
-    rows = tuple(_row(course, place) for place in newest)
-    tones: tuple[Tone, ...] = tuple(_tone(course, place) for place in newest)
+    rows = tuple(_row(course, index) for index in newest)
+    tones: tuple[Tone, ...] = tuple(_tone(course, index) for index in newest)
     left = len(course) - len(rows)
-    said = f"The oldest {left} are left out; `assay history export` has all." if left else None
+    table_note = f"The oldest {left} are left out; `assay history export` has all." if left else None
     return Table(
-        title=f"In {course.unit or 'its own unit'}", columns=_columns(titles), rows=rows, tones=tones, note=said
+        title=f"In {course.unit or 'its own unit'}", columns=_columns(titles), rows=rows, tones=tones, note=table_note
     )
 
 
@@ -206,14 +206,14 @@ def commit(name: str | None, *, dirty: bool | None) -> str | None:
 
 def note(one: Listed) -> str:
     """Say what to know about a run: numbers that are not real, trials that failed."""
-    said = [] if one.run.origin == "real" else [f"{one.run.origin} numbers"]
-    return ", ".join([*said, *([f"{one.run.failed} of {one.run.trials} trials failed"] if one.run.failed else [])])
+    remarks = [] if one.run.origin == "real" else [f"{one.run.origin} numbers"]
+    return ", ".join([*remarks, *([f"{one.run.failed} of {one.run.trials} trials failed"] if one.run.failed else [])])
 
 
 def origin(course: Course) -> Origin:
     """Return where the least real of a series' numbers come from."""
-    found: set[Origin] = {run.origin for run in course.runs}
-    return "simulated" if "simulated" in found else "fake" if "fake" in found else "real"
+    origins: set[Origin] = {run.origin for run in course.runs}
+    return "simulated" if "simulated" in origins else "fake" if "fake" in origins else "real"
 
 
 def _columns(titles: Sequence[str]) -> tuple[Column, ...]:

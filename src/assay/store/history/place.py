@@ -56,18 +56,18 @@ class Place:
 
 def place() -> Place | None:
     """Return where the history is; null where it is switched off."""
-    said = os.environ.get(VARIABLE, "").strip()
-    if said.lower() == OFF:
+    setting = os.environ.get(VARIABLE, "").strip()
+    if setting.lower() == OFF:
         return None
-    return read(said) if said else file_place(home() / FILE)
+    return read(setting) if setting else file_place(home() / FILE)
 
 
 def place_there() -> Place:
     """Return where the history is, for who cannot do without."""
-    found = place()
-    if found is None:
+    location = place()
+    if location is None:
         raise BadInput(f"The history is switched off: {VARIABLE} is {OFF}.")
-    return found
+    return location
 
 
 def file_place(path: Path) -> Place:

@@ -145,7 +145,7 @@ def points_of(records: Iterable[tuple[Entry, Trial]], keys: Keys) -> tuple[dict[
 
     What was imported from another checkout is left out: it is not the code of the run's commit.
     """
-    known: dict[str, Key] = {}
+    series_keys: dict[str, Key] = {}
     good: dict[str, list[tuple[Entry, Measured]]] = {}
     bad: dict[str, tuple[str, int, Entry]] = {}
     measured: set[str] = set()
@@ -155,15 +155,15 @@ def points_of(records: Iterable[tuple[Entry, Trial]], keys: Keys) -> tuple[dict[
                 bad[described] = quantity, trial.restarts, entry
                 continue
             name, key = named(described, quantity, estimate.method)
-            known[name] = key
+            series_keys[name] = key
             measured.add(described)
             good.setdefault(name, []).append((entry, estimate))
     points = {name: _combined(parts) for name, parts in good.items()}
     for described, (quantity, restarts, entry) in bad.items():
         if described not in measured:
             name, key = named(described, quantity, usual_method(restarts))
-            known[name], points[name] = key, _without(entry)
-    return known, points
+            series_keys[name], points[name] = key, _without(entry)
+    return series_keys, points
 
 
 def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, str, Measured | None]]:
@@ -178,9 +178,12 @@ def _of_trial(entry: Entry, trial: Trial, keys: Keys) -> Iterator[tuple[str, str
             if entry.status != "ok":
                 yield described, FAILED_QUANTITY, None
                 continue
-            for said in entry.estimates:
-                if (said.role, said.subject) == (role.name, number) and said.quantity not in NO_SERIES:
-                    yield described, said.quantity, said.estimate
+            for subject_estimate in entry.estimates:
+                if (subject_estimate.role, subject_estimate.subject) == (
+                    role.name,
+                    number,
+                ) and subject_estimate.quantity not in NO_SERIES:
+                    yield described, subject_estimate.quantity, subject_estimate.estimate
 
 
 def _without(entry: Entry) -> Point:

@@ -84,13 +84,15 @@ def entries(folder: RunFolder) -> list[tuple[Entry, Trial]]:
         decision = latest.get(entry.block)
         if decision is not None and decision.attempt == entry.attempt:
             counting[entry.block][entry.trial] = entry
-    found: list[tuple[Entry, Trial]] = []
-    for kept in (kept for measured in counting.values() for entry in measured.values() for kept in entry.series):
-        folder.verify_samples(kept.file, kept.digest)
+    result: list[tuple[Entry, Trial]] = []
+    for sample_file in (
+        sample_file for measured in counting.values() for entry in measured.values() for sample_file in entry.series
+    ):
+        folder.verify_samples(sample_file.file, sample_file.digest)
     for name, measured in counting.items():
         trials = _by_id(list(measured), latest[name].block.trials)
-        found += [(entry, trials[identity]) for identity, entry in measured.items() if identity in trials]
-    return found
+        result += [(entry, trials[identity]) for identity, entry in measured.items() if identity in trials]
+    return result
 
 
 def _by_id(measured: list[str], trials: tuple[Trial, ...]) -> dict[str, Trial]:

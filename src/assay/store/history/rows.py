@@ -46,8 +46,8 @@ def point_row(series: int, run: int, point: Point) -> tuple[Any, ...]:
 def run_of(row: RowMapping) -> Run:
     """Return the run that a row tells of."""
     dirty = row["git_dirty"]
-    told = {name: _read(name, row[name]) for name in _RUN}
-    return Run.model_construct(**{**told, "git_dirty": None if dirty is None else bool(dirty)})
+    values = {name: _read(name, row[name]) for name in _RUN}
+    return Run.model_construct(**{**values, "git_dirty": None if dirty is None else bool(dirty)})
 
 
 def key_of(row: RowMapping) -> Key:
@@ -61,8 +61,8 @@ def clean(text: str) -> str:
 
 
 def _storable(row: dict[str, Any]) -> dict[str, Any]:
-    told = {name: _text(value) if name in _DATA else value for name, value in row.items()}
-    return {name: clean(value) if isinstance(value, str) else value for name, value in told.items()}
+    stored = {name: _text(value) if name in _DATA else value for name, value in row.items()}
+    return {name: clean(value) if isinstance(value, str) else value for name, value in stored.items()}
 
 
 def _text(content: object) -> str | None:

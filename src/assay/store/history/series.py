@@ -69,16 +69,16 @@ class Course:
 
 def load(connection: Connection, wanted: Wanted) -> list[Course]:
     """Return the series that are meant, each with its points in time order; those without a point are left out."""
-    asked = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s, RUNS.c.number)
-    rows = connection.execute(asked).mappings().all()
+    query = select(RUNS).where(*wanted.of_runs).order_by(RUNS.c.started_s, RUNS.c.number)
+    rows = connection.execute(query).mappings().all()
     runs = np.empty(len(rows), dtype=np.object_)
     runs[:] = [run_of(row) for row in rows]
-    place_of = _places([row["number"] for row in rows])
+    position_of = _places([row["number"] for row in rows])
     described = connection.execute(select(SERIES).where(*wanted.of_series).order_by(SERIES.c.number)).mappings().all()
     points = _points(connection, [row["number"] for row in described], [row["number"] for row in rows])
-    series, place = points["series"], place_of[np.minimum(points["run"], len(place_of) - 1)]
-    meant = (place >= 0) & np.isin(series, [row["number"] for row in described])
-    order = np.flatnonzero(meant)[np.lexsort((place[meant], series[meant]))]
+    series, position = points["series"], position_of[np.minimum(points["run"], len(position_of) - 1)]
+    meant = (position >= 0) & np.isin(series, [row["number"] for row in described])
+    order = np.flatnonzero(meant)[np.lexsort((position[meant], series[meant]))]
     numbers, starts = np.unique(series[order], return_index=True)
     parts = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
     return [
@@ -86,7 +86,7 @@ def load(connection: Connection, wanted: Wanted) -> list[Course]:
             name=row["key"],
             key=key_of(row),
             unit=row["unit"],
-            runs=tuple(runs[place[part]]),
+            runs=tuple(runs[position[part]]),
             **{name: points[name][part] for name in _OF_A_COURSE},
         )
         for row in described
@@ -101,17 +101,17 @@ def course_named(connection: Connection, text: str, origins: tuple[Origin, ...] 
         BadInput: There is no such series, there are several, or it has no such points.
     """
     key = series_named(connection, text)
-    found = load(connection, Wanted(keys=(key,), origins=origins))
-    if not found:
+    histories = load(connection, Wanted(keys=(key,), origins=origins))
+    if not histories:
         raise BadInput(f"The series {key} has no {' or '.join(origins or ())} numbers; --origin all shows what it has.")
-    return found[0]
+    return histories[0]
 
 
 def _places(numbers: list[int]) -> NDArray[np.int64]:
     """Return for each number of a run its place in time order; -1 for those that are not meant."""
-    found = np.full(2 + max(numbers, default=0), -1, dtype=np.int64)
-    found[numbers] = np.arange(len(numbers))
-    return found
+    positions = np.full(2 + max(numbers, default=0), -1, dtype=np.int64)
+    positions[numbers] = np.arange(len(numbers))
+    return positions
 
 
 def _points(connection: Connection, series: list[int], runs: list[int]) -> dict[str, NDArray[Any]]:
@@ -121,12 +121,12 @@ def _points(connection: Connection, series: list[int], runs: list[int]) -> dict[
         meant.append(POINTS.c.run.in_(runs))
     elif len(series) <= FEW:
         meant.append(POINTS.c.series.in_(series))
-    asked = select(*(POINTS.c[name] for name in _NUMBERS)).where(*meant)
+    query = select(*(POINTS.c[name] for name in _NUMBERS)).where(*meant)
     with nothing_collected():
-        read = connection.execute(asked, execution_options={"yield_per": AT_ONCE})
+        read = connection.execute(query, execution_options={"yield_per": AT_ONCE})
         parts = [_columns(part) for part in read.partitions()] or [_columns([])]
-    found: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in _NUMBERS}
-    return found | _states(connection, meant, found)
+    columns: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in _NUMBERS}
+    return columns | _states(connection, meant, columns)
 
 
 def _columns(rows: Sequence[Row[Any]]) -> dict[str, NDArray[Any]]:
@@ -141,9 +141,9 @@ def _states(
     count = len(points["value"])
     status, reason = np.full(count, "ok", dtype="<U7"), np.full(count, None, dtype=np.object_)
     without = np.flatnonzero(np.isnan(points["value"]))
-    place = dict(zip(zip(points["series"][without], points["run"][without], strict=True), without, strict=True))
-    asked = select(POINTS.c.series, POINTS.c.run, POINTS.c.status, POINTS.c.reason)
-    for row in connection.execute(asked.where(POINTS.c.status != "ok", *meant)):
-        if (at := place.get((row.series, row.run))) is not None:
+    index_of = dict(zip(zip(points["series"][without], points["run"][without], strict=True), without, strict=True))
+    query = select(POINTS.c.series, POINTS.c.run, POINTS.c.status, POINTS.c.reason)
+    for row in connection.execute(query.where(POINTS.c.status != "ok", *meant)):
+        if (at := index_of.get((row.series, row.run))) is not None:
             status[at], reason[at] = row.status, row.reason
     return {"status": status, "reason": reason}

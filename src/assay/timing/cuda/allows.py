@@ -51,13 +51,13 @@ def find_out(bench: Bench, call: Call, setup: Call | None, *, steady: bool, limi
         return Allows(waits=True, captures=False, refusal="it waits for the GPU")
     if not steady:
         return Allows(waits=False, captures=False, refusal="its calls differ from each other")
-    seen: list[Captured] = []
+    summaries: list[Captured] = []
 
     def body() -> None:
         prepare()
-        seen.append(captured(bench.handle))
+        summaries.append(captured(bench.handle))
         call()
-        seen.append(captured(bench.handle))
+        summaries.append(captured(bench.handle))
 
     try:
         with warnings.catch_warnings():
@@ -68,9 +68,9 @@ def find_out(bench: Bench, call: Call, setup: Call | None, *, steady: bool, limi
     return Allows(
         waits=False,
         captures=True,
-        operations=seen[1].operations - seen[0].operations,
-        branches=seen[1].branches,
-        copies=seen[1].copies - seen[0].copies,
+        operations=summaries[1].operations - summaries[0].operations,
+        branches=summaries[1].branches,
+        copies=summaries[1].copies - summaries[0].copies,
     )
 
 

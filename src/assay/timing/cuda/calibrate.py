@@ -80,15 +80,15 @@ def _median_us(clock: Instrument, quantity: str) -> float:
 def calibrate(bench: Bench) -> None:
     """Let a bench know its GPU: what was kept for this GPU and driver, or found now; where neither is, it assumes."""
     path = home() / "clocks" / f"{bench.uuid}-{bench.driver}.json"
-    known = _kept(path)
-    if known is None:
+    calibration = _kept(path)
+    if calibration is None:
         try:
-            known = find(bench)
+            calibration = find(bench)
         except (MachineCannot, TrialFailed):
             return
         path.parent.mkdir(exist_ok=True)
-        write_sealed(path, known.as_json())
-    bench.known = known
+        write_sealed(path, calibration.as_json())
+    bench.known = calibration
 
 
 def _kept(path: Path) -> Known | None:

@@ -87,7 +87,7 @@ class EventLane:
         self.subjects = len(calls)
         self.busy_ns = 0.0
         self._calls = tuple(calls)
-        self._kept = [Kept(each, most) for each in together]
+        self._kept = [Kept(count, most) for count in together]
         self._event = event
         self._synchronize = synchronize
         self._limit_s = limit_s
@@ -102,8 +102,8 @@ class EventLane:
         """Wait for the GPU, forget all samples, and tie its time to the host's by an event that nothing delays."""
         self.finish()
         self._synchronize()
-        for kept in self._kept:
-            kept.clear()
+        for samples in self._kept:
+            samples.clear()
         self.busy_ns, self._anchor_ms = 0.0, 0.0
         zero_ns = self._clock()
         self._anchor.record()
@@ -130,16 +130,16 @@ class EventLane:
     @property
     def ahead_ns(self) -> float:
         """About how long what is queued will take: each as long as the last one of its subject took."""
-        return sum(self._kept[each.subject].last_ns for each in self._queue)
+        return sum(self._kept[queued.subject].last_ns for queued in self._queue)
 
     @property
     def round_ns(self) -> float:
         """How long the last sample of each subject took."""
-        return sum(kept.last_ns for kept in self._kept)
+        return sum(samples.last_ns for samples in self._kept)
 
     def series(self) -> tuple[Series, ...]:
         """Return all that is kept."""
-        return tuple(s for n, kept in enumerate(self._kept) for s in kept.series(n, self.quantity))
+        return tuple(s for n, samples in enumerate(self._kept) for s in samples.series(n, self.quantity))
 
     def _fresh(self) -> Event:
         return self._idle.pop() if self._idle else self._event()
@@ -157,12 +157,12 @@ class EventLane:
     def _land(self) -> None:
         """Wait for the oldest sample, and keep it."""
         subject, begin, end = self._queue.popleft()
-        kept = self._kept[subject]
-        self._wait_for(end, kept.last_ns / 1e9)
+        samples = self._kept[subject]
+        self._wait_for(end, samples.last_ns / 1e9)
         took_us = 1e3 * begin.elapsed_time(end)
         start_ms = self._anchor_ms + self._anchor.elapsed_time(begin)
         self.busy_ns += 1e3 * took_us
-        kept.add(1e3 * start_ms, took_us)
+        samples.add(1e3 * start_ms, took_us)
         self._idle.append(end)
         if start_ms - self._anchor_ms > FAR_MS:
             self._idle.append(self._anchor)

@@ -45,12 +45,12 @@ class GateGivenUp(TrialFailed):
 
 def layout(calls: int) -> tuple[Place, ...]:
     """Return what stands in each slot: references of both kinds in turns, one before each two calls, two at least."""
-    places: list[Place] = []
+    contents: list[Place] = []
     for call in range(calls):
         if call % BETWEEN_REFERENCES == 0:
-            places.append("wide" if places.count("spin") > places.count("wide") else "spin")
-        places.append("call")
-    return (*places, "wide") if "wide" not in places else tuple(places)
+            contents.append("wide" if contents.count("spin") > contents.count("wide") else "spin")
+        contents.append("call")
+    return (*contents, "wide") if "wide" not in contents else tuple(contents)
 
 
 def trimmed(values: Samples) -> float:
@@ -85,30 +85,30 @@ class _Stamped:
 
     def _put(self) -> None:
         """Put the whole sequence on the bench's stream, which is the current one."""
-        bench, work = self._bench, self._work
+        device, work = self._bench, self._work
         if work.state == "warm":
             work.prepare()
             work.call()
-        for slot, place in enumerate(self._layout):
-            if place == "call":
+        for slot, content in enumerate(self._layout):
+            if content == "call":
                 work.prepare()
-            bench.make_ready(work.state)
-            bench.slots.begin[slot](bench.handle)
-            if place == "call":
+            device.make_ready(work.state)
+            device.slots.begin[slot](device.handle)
+            if content == "call":
                 work.call()
             else:
-                bench.references[place](bench.handle)
-            bench.slots.end[slot](bench.handle)
-        bench.slots.fetch()
+                device.references[content](device.handle)
+            device.slots.end[slot](device.handle)
+        device.slots.fetch()
 
     def _read(self) -> Batch:
         """Return how much longer than the references the calls took, and with it how long."""
-        stamps, known, work = self._bench.slots.read(len(self._places)), self._bench.known, self._work
+        stamps, calibration, work = self._bench.slots.read(len(self._places)), self._bench.known, self._work
         calls = stamps.of(self._places == "call")
         self._offsets.append(self._offset(stamps))
         quantities: dict[str, Samples] = {"span_us": calls.us - float(np.median([us for us, _ in self._offsets]))}
         if work.operations is not None:
-            between_us = known.boundary_us[f"{self.method} {work.state}"]
+            between_us = calibration.boundary_us[f"{self.method} {work.state}"]
             quantities["busy_us"] = quantities["span_us"] - (work.operations - 1) * between_us
         cycles = [cycles for _, cycles in self._offsets if cycles is not None]
         if calls.cycles is not None and cycles:
@@ -178,10 +178,10 @@ class QueueClock(_Stamped):
 
     def take(self) -> Batch:
         """Close the gate, launch everything, open it, and read the stamps."""
-        bench = self._bench
-        with bench.torch.cuda.stream(bench.stream), bench.gate.closed(bench.handle, GATE_MOST_NS) as gate:
+        device = self._bench
+        with device.torch.cuda.stream(device.stream), device.gate.closed(device.handle, GATE_MOST_NS) as gate:
             self._put()
-        bench.wait(self._work.limit_s)
+        device.wait(self._work.limit_s)
         if gate.given_up:
             raise GateGivenUp("The calls could not be queued: one of them waits for the GPU, or launches too much.")
         return self._read()

@@ -102,17 +102,17 @@ class TraceClock:
         return calls
 
     def _put(self) -> None:
-        bench, work = self._bench, self._work
+        device, work = self._bench, self._work
         if work.state == "warm":
             work.prepare()
             work.call()
         for slot in range(work.calls):
             work.prepare()
-            bench.make_ready(work.state)
-            bench.slots.begin[slot](bench.handle)
+            device.make_ready(work.state)
+            device.slots.begin[slot](device.handle)
             work.call()
-            bench.slots.end[slot](bench.handle)
-        bench.slots.fetch()
+            device.slots.end[slot](device.handle)
+        device.slots.fetch()
 
     def replan(self) -> bool:
         """Every call is a sample of its own."""
@@ -128,14 +128,14 @@ def record(bench: Bench, body: Call, limit_s: float, *, gated: bool) -> list[Act
 
     bench.wait(limit_s)
     try:
-        with profile(use_device="cuda", use_kineto=True) as seen:
+        with profile(use_device="cuda", use_kineto=True) as profiler:
             gate = bench.gate.closed(bench.handle, GATE_MOST_NS) if gated else contextlib.nullcontext()
             with bench.torch.cuda.stream(bench.stream), gate:
                 body()
             bench.wait(limit_s)
     except RuntimeError as error:
         raise MachineCannot(f"PyTorch's profiler cannot trace here: {' '.join(str(error).split())[:200]}") from error
-    return [_activity(event) for event in seen.kineto_results.events() if "CUDA" in str(event.device_type())]
+    return [_activity(event) for event in profiler.kineto_results.events() if "CUDA" in str(event.device_type())]
 
 
 def _activity(event: Any) -> Activity:

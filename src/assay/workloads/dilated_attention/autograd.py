@@ -21,10 +21,10 @@ class Attend(Function):  # type: ignore[misc]  # PyTorch is not there for the ty
     @staticmethod
     def forward(ctx: Any, job: Job, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Compute the output; tensors are (batch, position, key head, query head of it, dim)."""
-        first, *each = work.forward(job, q, k, v)
+        first, *branches = work.forward(job, q, k, v)
         out = first.out.to(q.dtype)
         ctx.job = job
-        ctx.save_for_backward(q, k, v, out, first.sums, *(tensor for merged in each for tensor in merged))
+        ctx.save_for_backward(q, k, v, out, first.sums, *(tensor for merged in branches for tensor in merged))
         return out
 
     @staticmethod
@@ -33,5 +33,5 @@ class Attend(Function):  # type: ignore[misc]  # PyTorch is not there for the ty
         """Compute the gradients."""
         q, k, v, *saved = ctx.saved_tensors
         merged = [Merged(*saved[at : at + 2]) for at in range(0, len(saved), 2)]
-        found = work.backward(ctx.job, gradient.contiguous(), (q, k, v), merged)
-        return None, *(of_x.to(x.dtype) for of_x, x in zip(found, (q, k, v), strict=True))
+        gradients = work.backward(ctx.job, gradient.contiguous(), (q, k, v), merged)
+        return None, *(of_x.to(x.dtype) for of_x, x in zip(gradients, (q, k, v), strict=True))

@@ -56,20 +56,20 @@ def attend(
     """Return the output and the log-sum-exp of the scores; where no key is seen they are 0 and minus infinity."""
     if backend == "math":
         return _attend(q, k, v, causal=causal, hidden=hidden)
-    out, sums = attend_flat(*(flat(x, q.shape[3]) for x in (q, k, v)), causal=causal, backend=backend)
-    return out.reshape(q.shape), sums.reshape(q.shape[:-1])
+    out, lse = attend_flat(*(flat(x, q.shape[3]) for x in (q, k, v)), causal=causal, backend=backend)
+    return out.reshape(q.shape), lse.reshape(q.shape[:-1])
 
 
 def attend_flat(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, backend: str) -> tuple[Tensor, Tensor]:
     """Return output and log-sum-exp of (batch, head, position, dim) by a fused kernel of PyTorch's."""
     aten = import_torch().ops.aten
     if backend == "cudnn":
-        out, sums = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)[:2]  # noqa: SLF001
+        out, lse = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)[:2]  # noqa: SLF001
     elif q.is_cuda:
-        out, sums = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]  # noqa: SLF001
+        out, lse = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]  # noqa: SLF001
     else:
-        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)  # noqa: SLF001
-    return out, sums
+        out, lse = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)  # noqa: SLF001
+    return out, lse
 
 
 def attend_backward(
@@ -86,14 +86,14 @@ def attend_backward(
     """Return what the block adds to the gradients of q, k and v, given output and log-sum-exp of the whole softmax."""
     if backend == "math":
         return _attend_backward(gradient, q, k, v, whole, causal=causal, hidden=hidden)
-    out, sums = whole
-    above, q4, k4, v4, out4 = (flat(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype)))
-    flat_sums = sums.flatten(2, 3).flatten(0, 1).contiguous()
-    found = attend_flat_backward(above, q4, k4, v4, (out4, flat_sums), causal=causal, backend=backend)
-    of_q, of_k, of_v = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in found)
+    out, lse = whole
+    grad_out, q4, k4, v4, out4 = (flat(x, q.shape[3]) for x in (gradient.to(q.dtype), q, k, v, out.to(q.dtype)))
+    flat_sums = lse.flatten(2, 3).flatten(0, 1).contiguous()
+    gradients = attend_flat_backward(grad_out, q4, k4, v4, (out4, flat_sums), causal=causal, backend=backend)
+    dq, dk, dv = (x.unflatten(1, q.shape[2:4]).unflatten(0, q.shape[:2]) for x in gradients)
     if q.shape[3] == 1:
-        return of_q, of_k, of_v
-    return of_q, of_k.sum(3, keepdim=True), of_v.sum(3, keepdim=True)
+        return dq, dk, dv
+    return dq, dk.sum(3, keepdim=True), dv.sum(3, keepdim=True)
 
 
 def attend_flat_backward(
@@ -107,22 +107,22 @@ def attend_flat_backward(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of (batch, head, position, dim) by a fused kernel of PyTorch's."""
-    torch, (out, sums) = import_torch(), whole
-    aten, given, lengths = torch.ops.aten, (gradient, q, k, v, out), (None, None, q.shape[2], k.shape[2])
+    torch, (out, lse) = import_torch(), whole
+    aten, inputs, lengths = torch.ops.aten, (gradient, q, k, v, out), (None, None, q.shape[2], k.shape[2])
     if backend == "cudnn":
         seed = torch.zeros((), dtype=torch.int64, device=q.device)
-        found = aten._scaled_dot_product_cudnn_attention_backward(  # noqa: SLF001
-            *given, sums[..., None], seed, seed, None, *lengths, 0.0, causal
+        gradients = aten._scaled_dot_product_cudnn_attention_backward(  # noqa: SLF001
+            *inputs, lse[..., None], seed, seed, None, *lengths, 0.0, causal
         )
     elif q.is_cuda:
         seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
-        found = aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
-            *given, sums, *lengths, 0.0, causal, seed, seed[0]
+        gradients = aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
+            *inputs, lse, *lengths, 0.0, causal, seed, seed[0]
         )
     else:
-        found = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, sums, 0.0, causal)  # noqa: SLF001
-    of_q, of_k, of_v = found[:3]
-    return of_q, of_k, of_v
+        gradients = aten._scaled_dot_product_flash_attention_for_cpu_backward(*inputs, lse, 0.0, causal)  # noqa: SLF001
+    dq, dk, dv = gradients[:3]
+    return dq, dk, dv
 
 
 def flat(x: Tensor, query_heads: int) -> Tensor:
@@ -133,13 +133,13 @@ def flat(x: Tensor, query_heads: int) -> Tensor:
 def _attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
     torch, kind = import_torch(), sums_dtype(q.dtype)
     out = torch.empty(q.shape, dtype=kind, device=q.device)
-    sums = torch.empty(q.shape[:-1], dtype=kind, device=q.device)
+    lse = torch.empty(q.shape[:-1], dtype=kind, device=q.device)
     for rows in _rows(q, k):
         scores = _scores(q, k, rows, causal=causal, hidden=hidden)
         some = scores.logsumexp(-1)
-        sums[..., rows] = some
+        lse[..., rows] = some
         out[..., rows, :] = _powers(scores, some) @ v.to(kind)
-    return out, sums
+    return out, lse
 
 
 def _attend_backward(
@@ -153,20 +153,20 @@ def _attend_backward(
     hidden: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     torch, kind = import_torch(), sums_dtype(q.dtype)
-    out, sums = whole
+    out, lse = whole
     gradient, keys, values = (x.to(kind) for x in (gradient, k, v))
     scale = 1 / math.sqrt(q.shape[-1])
-    of_q = torch.empty(q.shape, dtype=kind, device=q.device)
-    of_k, of_v = torch.zeros_like(keys), torch.zeros_like(values)
+    dq = torch.empty(q.shape, dtype=kind, device=q.device)
+    dk, dv = torch.zeros_like(keys), torch.zeros_like(values)
     for rows in _rows(q, k):
-        weights = _powers(_scores(q, k, rows, causal=causal, hidden=hidden), sums[..., rows])
-        above, here = gradient[..., rows, :], q[..., rows, :].to(kind)
-        within = (above * out[..., rows, :]).sum(-1, keepdim=True)
-        of_scores = weights * (above @ values.mT - within) * scale
-        of_q[..., rows, :] = of_scores @ keys
-        of_k += (of_scores.mT @ here).sum(3, keepdim=True)
-        of_v += (weights.mT @ above).sum(3, keepdim=True)
-    return of_q, of_k, of_v
+        weights = _powers(_scores(q, k, rows, causal=causal, hidden=hidden), lse[..., rows])
+        grad_out, here = gradient[..., rows, :], q[..., rows, :].to(kind)
+        within = (grad_out * out[..., rows, :]).sum(-1, keepdim=True)
+        of_scores = weights * (grad_out @ values.mT - within) * scale
+        dq[..., rows, :] = of_scores @ keys
+        dk += (of_scores.mT @ here).sum(3, keepdim=True)
+        dv += (weights.mT @ grad_out).sum(3, keepdim=True)
+    return dq, dk, dv
 
 
 def _rows(q: Tensor, k: Tensor) -> Iterator[slice]:

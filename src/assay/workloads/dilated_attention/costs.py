@@ -59,8 +59,8 @@ class Costs:
         Queries, output and its gradient, keys and values are read once, with four bytes of log-sum-exp to a query, and
         the gradients of queries, keys and values are written once.
         """
-        sums = 4 * self.batch * self.sequence * self.heads.queries
-        return float(4 * (self.heads.queries + self.heads.keys) * self._positions_bytes + sums)
+        lse = 4 * self.batch * self.sequence * self.heads.queries
+        return float(4 * (self.heads.queries + self.heads.keys) * self._positions_bytes + lse)
 
     def flop_at(self, place: int, ranks: int) -> float:
         """Return the forward operations of the rank at one place of a ring; under a mask later places have more."""
@@ -104,11 +104,11 @@ class Costs:
         return self.sequence // branch.segment * self._square(branch.kept)
 
     def _pairs_at(self, branch: Branch, place: int, shard: int) -> int:
-        span, kept = shards_of(branch, shard), min(branch.segment, shard) // branch.rate
+        span, positions = shards_of(branch, shard), min(branch.segment, shard) // branch.rate
         if span == 1:
-            return shard // branch.segment * self._square(kept)
+            return shard // branch.segment * self._square(positions)
         others = place % span if self.causal else span - 1
-        return self._square(kept) + others * kept * kept
+        return self._square(positions) + others * positions * positions
 
     def _square(self, side: int) -> int:
         return side * (side + 1) // 2 if self.causal else side * side

@@ -49,38 +49,38 @@ class ByParts:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Merged:
         """Return the merge of all parts, in the shapes of a job."""
-        outs, sums = [], []
+        outs, lse = [], []
         for part in self.parts:
             views = [flat_view(x, part, self.heads.shared_by) for x in (q, k, v)]
             out, some = attend_flat(*views, causal=self.causal, backend=self.backend)
             outs.append(packed(out))
-            sums.append(some.float().contiguous())
+            lse.append(some.float().contiguous())
         torch = import_torch()
         out = torch.empty(q.shape, dtype=self._kind(q), device=q.device)
         merged = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
         table = {**self._table, "shared": self.heads.shared_by}
-        _launch("merge_parts", (tuple(outs), tuple(sums), out, merged), q.shape, table)
+        _launch("merge_parts", (tuple(outs), tuple(lse), out, merged), q.shape, table)
         return Merged(out, merged)
 
     def backward(self, gradient: Tensor, given: Given, merged: Merged) -> Given:
         """Return the gradients of q, k and v that the parts give, from that of the output."""
         q, k, v = given
-        found = [self._of_part(part, gradient, given, merged) for part in self.parts]
-        of_q, of_k, of_v = zip(*found, strict=True)
+        gradients = [self._of_part(part, gradient, given, merged) for part in self.parts]
+        dq, dk, dv = zip(*gradients, strict=True)
         return (
-            self._summed(of_q, q, self.heads.shared_by),
-            self._summed(of_k, k, 1),
-            self._summed(of_v, v, 1),
+            self._summed(dq, q, self.heads.shared_by),
+            self._summed(dk, k, 1),
+            self._summed(dv, v, 1),
         )
 
     def _of_part(self, part: Part, gradient: Tensor, given: Given, merged: Merged) -> Given:
         shared = self.heads.shared_by
-        above, q, k, v, out = (flat_view(x, part, shared) for x in (gradient, *given, merged.out))
-        sums = flat_view(merged.sums[..., None], part, shared)[..., 0].contiguous()
-        of_q, of_k, of_v = attend_flat_backward(above, q, k, v, (out, sums), causal=self.causal, backend=self.backend)
+        grad_out, q, k, v, out = (flat_view(x, part, shared) for x in (gradient, *given, merged.out))
+        lse = flat_view(merged.sums[..., None], part, shared)[..., 0].contiguous()
+        dq, dk, dv = attend_flat_backward(grad_out, q, k, v, (out, lse), causal=self.causal, backend=self.backend)
         if shared > 1:
-            of_k, of_v = (x.unflatten(1, (-1, shared)).sum(2) for x in (of_k, of_v))
-        return packed(of_q), packed(of_k), packed(of_v)
+            dk, dv = (x.unflatten(1, (-1, shared)).sum(2) for x in (dk, dv))
+        return packed(dq), packed(dk), packed(dv)
 
     def _summed(self, found: tuple[Tensor, ...], like: Tensor, shared: int) -> Tensor:
         out: Tensor = import_torch().empty(like.shape, dtype=self._kind(like), device=like.device)
@@ -137,8 +137,8 @@ class OneKernel:
         heads = self.after.heads
         kind = sums_dtype(q.dtype) if self.after.goes_on else q.dtype
         flat = q.flatten(2, 3), k.squeeze(3), v.squeeze(3)
-        found = fused_forward(flat, self.ladder, heads, causal=self.after.causal, dtype=kind, tiling=self.tiling)
-        return Merged(*(x.unflatten(2, (heads.keys, heads.shared_by)) for x in found))
+        merged = fused_forward(flat, self.ladder, heads, causal=self.after.causal, dtype=kind, tiling=self.tiling)
+        return Merged(*(x.unflatten(2, (heads.keys, heads.shared_by)) for x in merged))
 
     def backward(self, gradient: Tensor, given: Given, merged: Merged) -> Given:
         """Return the gradients of q, k and v, from that of the output."""
@@ -180,7 +180,7 @@ def fused_forward(
     q, k, v = (x.contiguous() for x in given)
     batch, sequence, _, dim = q.shape
     out = torch.empty_like(q, dtype=dtype or q.dtype)
-    sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     period = math.lcm(*(branch.rate for branch in ladder.branches))
     blocks = -(-sequence // (period * tiling.block_q))
     triton_common.kernel("dilated_attention")[(batch * heads.queries * period * blocks,)](
@@ -188,7 +188,7 @@ def fused_forward(
         k,
         v,
         out,
-        sums,
+        lse,
         sequence,
         math.log2(math.e) / math.sqrt(dim),
         heads=heads.queries,
@@ -208,4 +208,4 @@ def fused_forward(
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
     )
-    return Merged(out, sums)
+    return Merged(out, lse)

@@ -69,21 +69,21 @@ class Job:
 
 def forward(job: Job, q: Tensor, k: Tensor, v: Tensor) -> tuple[Merged, ...]:
     """Return the merge of all branches; with detached weights, behind it that of each branch."""
-    each = tuple(Merged.nothing(q) for _ in range(job.branches)) if job.detached_weights else ()
+    branches = tuple(Merged.nothing(q) for _ in range(job.branches)) if job.detached_weights else ()
     arriving = Arrivals(job.exchange, k, v)
-    merged = each or (job.own.forward(q, k, v) if job.own else Merged.nothing(q),) * job.branches
+    merged = branches or (job.own.forward(q, k, v) if job.own else Merged.nothing(q),) * job.branches
     for part in () if job.own else job.parts:
-        how = job.how(part, job.place, q)
-        out, sums = attend(view(q, part), view(k, part), view(v, part), causal=job.causal, **how)
-        merged[part.branch].at(part).add(out, sums)
+        options = job.how(part, job.place, q)
+        out, lse = attend(view(q, part), view(k, part), view(v, part), causal=job.causal, **options)
+        merged[part.branch].at(part).add(out, lse)
     for step, packed in arriving:
         if packed is None:
             continue
         for part in job.exchange.parts_of(step):
             keys, values = (packed_view(x, part) for x in packed)
-            out, sums = attend(view(q, part), keys, values, causal=False, **job.how(part, step.source, q))
-            merged[part.branch].at(part).add(out, sums)
-    return (merge(each, q), *each) if each else merged[:1]
+            out, lse = attend(view(q, part), keys, values, causal=False, **job.how(part, step.source, q))
+            merged[part.branch].at(part).add(out, lse)
+    return (merge(branches, q), *branches) if branches else merged[:1]
 
 
 def backward(
@@ -94,8 +94,8 @@ def backward(
     torch = import_torch()
     arriving = Arrivals(job.exchange, k, v)
     branches = _branches(job, gradient, q, merged)
-    of_q, of_k, of_v = job.own.backward(gradient, given, merged[0]) if job.own else _alone(job, given, branches)
-    returning = Returns(job.exchange, of_k, of_v, k.dtype)
+    dq, dk, dv = job.own.backward(gradient, given, merged[0]) if job.own else _alone(job, given, branches)
+    returning = Returns(job.exchange, dk, dv, k.dtype)
     for step, packed in arriving:
         if packed is None:
             returning.swap(step, None)
@@ -103,26 +103,26 @@ def backward(
         theirs = torch.empty_like(packed)
         for part in job.exchange.parts_of(step):
             arrived = packed_view(packed[0], part), packed_view(packed[1], part)
-            found = branches[part.branch](part, arrived, causal=False, **job.how(part, step.source, q))
-            view(of_q, part).add_(found[0])
-            packed_view(theirs[0], part).copy_(found[1])
-            packed_view(theirs[1], part).copy_(found[2])
+            gradients = branches[part.branch](part, arrived, causal=False, **job.how(part, step.source, q))
+            view(dq, part).add_(gradients[0])
+            packed_view(theirs[0], part).copy_(gradients[1])
+            packed_view(theirs[1], part).copy_(gradients[2])
         returning.swap(step, theirs)
     returning.finish()
-    return of_q, of_k, of_v
+    return dq, dk, dv
 
 
 def _alone(job: Job, given: tuple[Tensor, Tensor, Tensor], branches: Sequence[Callable[..., Gradients]]) -> Gradients:
     """Return what the parts of the shard give, one after another."""
     q, k, v = given
     torch, kind = import_torch(), sums_dtype(q.dtype)
-    sums = tuple(torch.zeros(x.shape, dtype=kind, device=x.device) for x in given)
+    lse = tuple(torch.zeros(x.shape, dtype=kind, device=x.device) for x in given)
     for part in job.parts:
-        how = job.how(part, job.place, q)
-        found = branches[part.branch](part, (view(k, part), view(v, part)), causal=job.causal, **how)
-        for total, some in zip(sums, found, strict=True):
+        options = job.how(part, job.place, q)
+        gradients = branches[part.branch](part, (view(k, part), view(v, part)), causal=job.causal, **options)
+        for total, some in zip(lse, gradients, strict=True):
             view(total, part).add_(some)
-    return sums[0], sums[1], sums[2]
+    return lse[0], lse[1], lse[2]
 
 
 def _branches(
@@ -135,8 +135,8 @@ def _branches(
     """
     if not job.detached_weights:
         return [partial(_of_part, gradient, q, merged[0])] * job.branches
-    whole, *each = merged
-    return [partial(_of_part, gradient * whole.share_of(branch)[..., None], q, branch) for branch in each]
+    whole, *branch_outputs = merged
+    return [partial(_of_part, gradient * whole.share_of(branch)[..., None], q, branch) for branch in branch_outputs]
 
 
 def _of_part(

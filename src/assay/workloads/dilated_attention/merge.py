@@ -46,8 +46,8 @@ class Merged(NamedTuple):
 def merge(several: Sequence[Merged], q: Tensor) -> Merged:
     """Return the merge of merges."""
     whole = Merged.nothing(q)
-    for each in several:
-        whole.add(each.out, each.sums)
+    for merged in several:
+        whole.add(merged.out, merged.sums)
     return whole
 
 

@@ -27,10 +27,10 @@ class Attention:
 
     def __init__(self, problem: Problem, seat: Seat, shard: Shard, group: Any) -> None:
         """Set it up; the group is a ``Still`` where nothing is to be sent."""
-        ladder = problem.costs.ladder
+        schedule = problem.costs.ladder
         self._options = Options(
-            segment_lengths=[branch.segment for branch in ladder.branches],
-            dilation_rates=[branch.rate for branch in ladder.branches],
+            segment_lengths=[branch.segment for branch in schedule.branches],
+            dilation_rates=[branch.rate for branch in schedule.branches],
             causal=problem.costs.causal,
             offset=problem.costs.heads.rule,
             key_padding_mask=None,
@@ -39,9 +39,9 @@ class Attention:
             backend=problem.backend,
         )
         self._seat, self._group, self._shard = seat, group, shard
-        given = (shard.q, shard.k, shard.v)
+        qkv = (shard.q, shard.k, shard.v)
         self._gradient = shard.gradient if problem.backward else None
-        self._given = tuple(x.detach().requires_grad_() for x in given) if problem.backward else given
+        self._given = tuple(x.detach().requires_grad_() for x in qkv) if problem.backward else qkv
 
     @property
     def held(self) -> tuple[Tensor, ...]:

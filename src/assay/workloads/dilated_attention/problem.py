@@ -60,14 +60,14 @@ class Problem:
     @classmethod
     def of(cls, params: Params) -> Self:
         """Read the problem, or say which rule it breaks."""
-        ladder = Ladder.of(numbers("segments", params["segments"]), numbers("rates", params["rates"]))
+        schedule = Ladder.of(numbers("segments", params["segments"]), numbers("rates", params["rates"]))
         heads = Heads.of(size(params, "heads"), size(params, "key_heads"), str(params["offset"]))
         sequence, ring = size(params, "sequence"), size(params, "ring")
-        check_sequence(ladder, sequence, ring)
+        check_sequence(schedule, sequence, ring)
         dtype = one_of("dtype", params["dtype"], DTYPES)
         batch, dim, causal = size(params, "batch"), size(params, "dim"), flag(params, "causal")
         problem = cls(
-            costs=Costs(ladder, heads, batch, sequence, dim, ITEM_BYTES[dtype], causal),
+            costs=Costs(schedule, heads, batch, sequence, dim, ITEM_BYTES[dtype], causal),
             ring=ring,
             dtype=dtype,
             backend=one_of("backend", params["backend"], BACKENDS),

@@ -44,8 +44,8 @@ def multiplicity(ladder: Ladder, heads: Heads, sequence: int, rows: Tensor, *, c
         together = rows[:, None] // branch.segment == positions // branch.segment
         for head in range(heads.keys):
             offset = heads.offset(head, branch.rate)
-            kept = [where % branch.segment % branch.rate == offset for where in (rows, positions)]
-            count[head] += together & kept[0][:, None] & kept[1]
+            selected = [where % branch.segment % branch.rate == offset for where in (rows, positions)]
+            count[head] += together & selected[0][:, None] & selected[1]
     return count * (positions <= rows[:, None]) if causal else count
 
 
@@ -95,17 +95,17 @@ def blockwise(
     """Return the output and, given its gradient, those of q, k and v; ``block`` rows of scores are held at a time."""
     torch = import_torch()
     keys, values = (x.detach().double().requires_grad_() for x in (k, v))
-    outputs, of_q = [], []
-    of_k, of_v = torch.zeros_like(keys), torch.zeros_like(values)
+    outputs, dq = [], []
+    dk, dv = torch.zeros_like(keys), torch.zeros_like(values)
     for rows in torch.arange(q.shape[1], device=q.device).split(block):
         queries = q.detach().double().requires_grad_()
         with torch.enable_grad():
             out = dense(
                 queries, keys, values, ladder, heads, causal=causal, key_padding_mask=key_padding_mask, rows=rows
             )
-            found = torch.autograd.grad(out, (queries, keys, values), gradient[:, rows].double())
+            gradients = torch.autograd.grad(out, (queries, keys, values), gradient[:, rows].double())
         outputs.append(out.detach())
-        of_q.append(found[0][:, rows])
-        of_k += found[1]
-        of_v += found[2]
-    return torch.cat(outputs, 1), torch.cat(of_q, 1), of_k, of_v
+        dq.append(gradients[0][:, rows])
+        dk += gradients[1]
+        dv += gradients[2]
+    return torch.cat(outputs, 1), torch.cat(dq, 1), dk, dv

@@ -47,8 +47,8 @@ def attend(
     q, k, v = given
     heads = Heads.of(q.shape[2], k.shape[2], options.offset)
     apart = q.unflatten(2, (heads.keys, heads.shared_by)), k.unsqueeze(3), v.unsqueeze(3)
-    job = job_for(apart, heads, options, seat, group=group, traffic=traffic)
-    out: Tensor = Attend.apply(job, *apart).flatten(2, 3)
+    call = job_for(apart, heads, options, seat, group=group, traffic=traffic)
+    out: Tensor = Attend.apply(call, *apart).flatten(2, 3)
     return out
 
 
@@ -57,21 +57,21 @@ def job_for(
 ) -> Job:
     """Return the job of tensors (batch, position, key head, query head of it, dim), all rules looked at."""
     q = apart[0]
-    ladder, mask = Ladder.of(options.segment_lengths, options.dilation_rates), options.key_padding_mask
+    schedule, mask = Ladder.of(options.segment_lengths, options.dilation_rates), options.key_padding_mask
     sequence = q.shape[1] * seat.ring_size
-    shard = check_sequence(ladder, sequence, seat.ring_size)
+    shard = check_sequence(schedule, sequence, seat.ring_size)
     check_mask(mask, (q.shape[0], sequence))
     plain = mask is not None or options.detached_weights
     if options.backend == "triton" and plain:
         raise BadInput("The backend triton neither masks padded keys nor holds the weights of branches constant.")
-    ladder.warn_of_uncovered_rows()
-    chosen, ahead = parts(ladder, heads, shard), steps(ladder, shard, seat, causal=options.causal)
+    schedule.warn_of_uncovered_rows()
+    chosen, ahead = parts(schedule, heads, shard), steps(schedule, shard, seat, causal=options.causal)
     backend = backend_for(options.backend, q, padded=mask is not None)
-    shape = Shape(ladder.within(shard), heads, chosen, options.causal, bool(ahead))
+    shape = Shape(schedule.within(shard), heads, chosen, options.causal, bool(ahead))
     raced = options.backend == "auto" and can_race(q)
     own = None if plain else fastest(apart, shape) if raced else asked_for(backend, q, shape)
     return Job(
-        branches=len(ladder.branches),
+        branches=len(schedule.branches),
         parts=chosen,
         causal=options.causal,
         detached_weights=options.detached_weights,

@@ -40,10 +40,10 @@ class Source:
         heads = (costs.heads.queries, costs.heads.keys)
         sizes = (costs.batch, self.problem.shard, *heads, costs.dim)
         key = (sizes, self.problem.dtype, self.seed, self.ring, place, self.where)
-        found = _KEPT.get(key)
-        if found is None:
-            found = _KEPT[key] = Shard(self, place)
-        return found
+        shard = _KEPT.get(key)
+        if shard is None:
+            shard = _KEPT[key] = Shard(self, place)
+        return shard
 
     def tensor(self, name: str, place: int) -> Tensor:
         """Return one tensor of a shard, (batch, position, heads, dim), drawn anew."""

@@ -50,15 +50,15 @@ def begin(
 ) -> list[Any]:
     """Begin to send and to receive, where there is someone to; return what to wait for."""
     dist = import_torch().distributed
-    wanted, host = [], None
+    operations, host = [], None
     if send_to is not None and send is not None:
         staged = send.to("cpu", copy=True) if through_host(group, send) else send
-        wanted.append(dist.P2POp(dist.isend, staged, group=group, group_peer=send_to))
+        operations.append(dist.P2POp(dist.isend, staged, group=group, group_peer=send_to))
     if receive_from is not None and receive is not None:
         host = import_torch().empty_like(receive, device="cpu") if through_host(group, receive) else None
         landing = receive if host is None else host
-        wanted.append(dist.P2POp(dist.irecv, landing, group=group, group_peer=receive_from))
-    works = list(dist.batch_isend_irecv(wanted)) if wanted else []
+        operations.append(dist.P2POp(dist.irecv, landing, group=group, group_peer=receive_from))
+    works = list(dist.batch_isend_irecv(operations)) if operations else []
     if host is not None:
         works[-1] = Landing(works[-1], host, receive)
     return works

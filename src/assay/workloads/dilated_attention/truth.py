@@ -104,7 +104,7 @@ class Judge:
             return None
         order = np.random.default_rng(self.seed).permutation(len(units) // heads)
         rounds = max(1, affordable // heads)
-        return [units[int(place) * heads + head] for place in order[:rounds] for head in range(heads)]
+        return [units[int(index) * heads + head] for index in order[:rounds] for head in range(heads)]
 
     @cached_property
     def _length(self) -> int:
@@ -123,17 +123,17 @@ class Judge:
         """What judging one unit takes: gradients of keys need the scores of all rows of a block."""
         costs, backward = self.problem.costs, self.problem.backward
         rows = self._length if backward else min(self._length, self.problem.shard)
-        each = (4.0 * costs.dim + FLOP_PER_ELEMENT) * (1 + BACKWARD_FLOP if backward else 1)
-        return rows * self._length * costs.heads.shared_by * each
+        flop_per_pair = (4.0 * costs.dim + FLOP_PER_ELEMENT) * (1 + BACKWARD_FLOP if backward else 1)
+        return rows * self._length * costs.heads.shared_by * flop_per_pair
 
     def _judged(self, errors: list[float]) -> tuple[float, float, str]:
         """Return the worst of some errors, how large it may be, and what it is called."""
         if self.problem.dtype in {"float32", "float64"}:
             return max(errors), tolerance(self.problem.dtype), f"worst {MEASURE}"
-        given = [getattr(self.source.shard(self.seat.place), name)[:1] for name in self._names]
-        plain = plain_errors(given, causal=self.problem.costs.causal)
-        least = import_torch().finfo(given[0].dtype).eps * LEAST_ROUNDING
-        times = max(found / max(usual, least) for found, usual in zip(errors, plain, strict=True))
+        tensors = [getattr(self.source.shard(self.seat.place), name)[:1] for name in self._names]
+        plain = plain_errors(tensors, causal=self.problem.costs.causal)
+        least = import_torch().finfo(tensors[0].dtype).eps * LEAST_ROUNDING
+        times = max(error / max(usual, least) for error, usual in zip(errors, plain, strict=True))
         return times, TIMES_PLAIN, f"worst error over that of plain attention in {self.problem.dtype}"
 
     @property
@@ -145,9 +145,9 @@ class Judge:
         first, last = block * self._length, (block + 1) * self._length
         shard = self.problem.shard
         pieces = []
-        for place in range(first // shard, (last - 1) // shard + 1):
-            some = self.source.shard(place)
-            rows = slice(max(first - place * shard, 0), min(last - place * shard, shard))
+        for index in range(first // shard, (last - 1) // shard + 1):
+            some = self.source.shard(index)
+            rows = slice(max(first - index * shard, 0), min(last - index * shard, shard))
             pieces.append([getattr(some, name)[:, rows] for name in self._names])
         return [import_torch().cat(parts, 1) for parts in zip(*pieces, strict=True)]
 
@@ -169,8 +169,8 @@ class Judge:
     def _at(self, x: Tensor, unit: Unit) -> Tensor:
         """Return a unit's sequence and heads, of queries or of keys."""
         heads = self.problem.costs.heads
-        each = x.shape[2] // heads.keys
-        return x[unit.sequence : unit.sequence + 1, :, unit.head * each : (unit.head + 1) * each]
+        heads_per_key = x.shape[2] // heads.keys
+        return x[unit.sequence : unit.sequence + 1, :, unit.head * heads_per_key : (unit.head + 1) * heads_per_key]
 
     def _right(self, whole: list[Tensor], unit: Unit, within: slice) -> list[Tensor]:
         torch, costs = import_torch(), self.problem.costs

@@ -104,24 +104,26 @@ def chosen() -> list[dict[str, Any]]:
 
 def candidates(shape: Shape, *, backward: bool) -> dict[str, Own]:
     """Return the ways that are raced, by name."""
-    ways: dict[str, Own] = {backend: shape.by_parts(backend) for backend in BY_PARTS}
+    backends: dict[str, Own] = {backend: shape.by_parts(backend) for backend in BY_PARTS}
     for tiling in TILINGS:
         name = f"triton {tiling.block_q} x {tiling.block_k}, {tiling.num_warps} warps, {tiling.num_stages} ahead"
         for after in BY_PARTS if backward else BY_PARTS[:1]:
-            ways[f"{name}; backward {after}" if backward else name] = shape.one_kernel(tiling, after)
-    return ways
+            backends[f"{name}; backward {after}" if backward else name] = shape.one_kernel(tiling, after)
+    return backends
 
 
 def raced(given: Given, shape: Shape, *, backward: bool) -> Own:
     """Return the fastest of the ways that run here and are right."""
     from assay.timing.pick import pick
 
-    ways = candidates(shape, backward=backward)
-    above = _drawn_like(given[0])
-    calls = {name: partial(one_call, way, given, above if backward else None) for name, way in ways.items()}
-    truth = Truth.of(given, shape, above if backward else None)
+    backends = candidates(shape, backward=backward)
+    grad_out = _drawn_like(given[0])
+    calls = {
+        name: partial(one_call, backend, given, grad_out if backward else None) for name, backend in backends.items()
+    }
+    reference = Truth.of(given, shape, grad_out if backward else None)
     try:
-        found = pick(calls, check=truth.told_by, device=str(given[0].device), cache="warm", budget_s=PICK_S)
+        picked = pick(calls, check=reference.told_by, device=str(given[0].device), cache="warm", budget_s=PICK_S)
     except AssayError as error:
         warnings.warn(f"No way to compute dilated attention was found to be right and raced: {error}", stacklevel=4)
         return shape.by_parts("flash")
@@ -129,11 +131,11 @@ def raced(given: Given, shape: Shape, *, backward: bool) -> Own:
         "shape": list(given[0].shape),
         "dtype": str(given[0].dtype).removeprefix("torch."),
         "backward": backward,
-        "winner": found.winner,
-        "time_us": {each.name: each.time_us for each in found.ranking},
+        "winner": picked.winner,
+        "time_us": {candidate.name: candidate.time_us for candidate in picked.ranking},
     }
     _races.append(race)
-    return ways[found.winner]
+    return backends[picked.winner]
 
 
 def _drawn_like(x: Tensor) -> Tensor:
@@ -146,8 +148,8 @@ def _drawn_like(x: Tensor) -> Tensor:
 def one_call(way: Own, given: Given, above: Tensor | None) -> tuple[Tensor, ...]:
     """Return the output and, given the gradient of it, those of q, k and v."""
     merged = way.forward(*given)
-    kept = merged._replace(out=merged.out.to(given[0].dtype))
-    return (kept.out,) if above is None else (kept.out, *way.backward(above, given, kept))
+    rounded = merged._replace(out=merged.out.to(given[0].dtype))
+    return (rounded.out,) if above is None else (rounded.out, *way.backward(above, given, rounded))
 
 
 @dataclass(frozen=True)
@@ -169,13 +171,13 @@ class Truth:
             rows = torch.linspace(0, span - 1, min(span, SOME_ROWS), device=q.device).long()
             return cls(rows, (dense(q, k, v, shape.ladder, shape.heads, causal=shape.causal, rows=rows),), furthest)
         gradient = above[:1, :span].flatten(2, 3)
-        wanted = blockwise(q, k, v, shape.ladder, shape.heads, gradient=gradient, causal=shape.causal)
-        return cls(torch.arange(span, device=q.device), wanted, furthest)
+        expected = blockwise(q, k, v, shape.ladder, shape.heads, gradient=gradient, causal=shape.causal)
+        return cls(torch.arange(span, device=q.device), expected, furthest)
 
     def told_by(self, found: Any) -> bool:
         """Return whether a way's output, and its gradients, are what they must be."""
         pairs = zip(self.wanted, found, strict=False)
-        return all(self._near(wanted, one[:1].flatten(2, 3)[:, self.rows].double()) for wanted, one in pairs)
+        return all(self._near(expected, output[:1].flatten(2, 3)[:, self.rows].double()) for expected, output in pairs)
 
     def _near(self, wanted: Tensor, found: Tensor) -> bool:
         return bool((found - wanted).abs().max() <= self.furthest * wanted.abs().max())

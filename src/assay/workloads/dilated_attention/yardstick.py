@@ -28,17 +28,17 @@ class Errors:
         """Add a part of output and gradients, and what they must be."""
         self.wrong = self.wrong or [0.0] * len(right)
         self.right = self.right or [0.0] * len(right)
-        for place, (some, wanted) in enumerate(zip(found, right, strict=True)):
-            self.wrong[place] += float((some.detach().double() - wanted).square().sum())
-            self.right[place] += float(wanted.square().sum())
+        for index, (output, expected) in enumerate(zip(found, right, strict=True)):
+            self.wrong[index] += float((output.detach().double() - expected).square().sum())
+            self.right[index] += float(expected.square().sum())
 
     def relative(self) -> list[float]:
         """Return ‖found − right‖ / ‖right‖ of each; infinite where nothing, or no number, is to be held against."""
-        found = [
+        errors = [
             math.sqrt(wrong / right) if right > 0 else 0.0 if wrong == 0 else math.inf
             for wrong, right in zip(self.wrong, self.right, strict=True)
         ]
-        return [error if math.isfinite(error) else math.inf for error in found]
+        return [error if math.isfinite(error) else math.inf for error in errors]
 
 
 def plain_errors(given: Sequence[Tensor], *, causal: bool) -> list[float]:
@@ -46,10 +46,10 @@ def plain_errors(given: Sequence[Tensor], *, causal: bool) -> list[float]:
 
     Tensors are (batch, sequence, heads, dim), as many positions of which as ``MOST_POSITIONS`` are used.
     """
-    found = Errors()
+    errors = Errors()
     few = [x[:, :MOST_POSITIONS] for x in given]
-    found.add(_plain(few, causal=causal), _plain([x.double() for x in few], causal=causal))
-    return found.relative()
+    errors.add(_plain(few, causal=causal), _plain([x.double() for x in few], causal=causal))
+    return errors.relative()
 
 
 def _plain(given: Sequence[Tensor], *, causal: bool) -> tuple[Tensor, ...]:

@@ -89,8 +89,8 @@ def check_context(generation: Generation, context: int) -> None:
 
 def random_rows(vocabulary: int, count: int, length: int, seed: int) -> list[list[int]]:
     """Return so many prompts of seeded token ids."""
-    drawn = np.random.default_rng([seed, length]).integers(0, vocabulary, (count, length))
-    return [[int(token) for token in row] for row in drawn]
+    tokens = np.random.default_rng([seed, length]).integers(0, vocabulary, (count, length))
+    return [[int(token) for token in row] for row in tokens]
 
 
 def as_bytes(text: str, vocabulary: int) -> list[int]:
@@ -104,7 +104,7 @@ def fitted(rows: Sequence[Sequence[int]], generation: Generation, context: int) 
     Raises:
         BadInput: One is longer than ``input_tokens``, or with its answer than the model's context, or has no tokens.
     """
-    kept: list[list[int]] = []
+    fitted_rows: list[list[int]] = []
     for number, row in enumerate(rows, 1):
         which = f"Prompt {number} of {generation.prompts}"
         if not row:
@@ -120,14 +120,14 @@ def fitted(rows: Sequence[Sequence[int]], generation: Generation, context: int) 
                 f"{which} has {len(cut)} tokens and its answer {generation.output_tokens}, together more than the "
                 f"{context} of the context of {generation.model}."
             )
-        kept.append(cut)
-    return kept
+        fitted_rows.append(cut)
+    return fitted_rows
 
 
 def in_groups(rows: Sequence[list[int]], batch: int) -> list[list[list[int]]]:
     """Return rows in batches until all were equally often in one; a batch larger than all rows has some twice."""
     count = math.lcm(len(rows), batch) // batch
-    return [[rows[(group * batch + place) % len(rows)] for place in range(batch)] for group in range(count)]
+    return [[rows[(group * batch + index) % len(rows)] for index in range(batch)] for group in range(count)]
 
 
 def _padded(rows: Sequence[list[int]], pad: int, device: Any) -> Batch:

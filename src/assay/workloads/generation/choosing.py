@@ -59,7 +59,7 @@ class Choice:
         def greedy(logits: Tensor) -> Tensor:
             return (logits.float() + bias).argmax(-1, keepdim=True)
 
-        def drawn(logits: Tensor) -> Tensor:
+        def sampled(logits: Tensor) -> Tensor:
             scores = (logits.float() + bias) / self.temperature
             most = min(self.top_k, vocabulary) if self.top_k else vocabulary
             best, ids = scores.topk(most) if most < vocabulary else scores.sort(descending=True)
@@ -70,7 +70,7 @@ class Choice:
             noise = torch.empty_like(chances).exponential_()
             return ids.gather(-1, (chances / noise).argmax(-1, keepdim=True))
 
-        return drawn if self.sample else greedy
+        return sampled if self.sample else greedy
 
 
 def choice(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Choice:
@@ -79,20 +79,20 @@ def choice(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Choice:
     Raises:
         BadInput: One of them asks for what a graph does not do.
     """
-    told = {**{name: value for name, value in defaults.items() if value is not None}, **settings}
+    merged = {**{name: value for name, value in defaults.items() if value is not None}, **settings}
     for name, neutral in OTHERS.items():
-        value = told.get(name)
+        value = merged.get(name)
         if value is not None and value not in neutral and value != []:
             whose = "generate_kwargs has" if name in settings else "the model's own generation settings have"
             raise BadInput(
                 "In graphs tokens are chosen greedily or by temperature, top_k and top_p, "
                 f"and {whose} {name} {value!r}."
             )
-    ends = told.get("eos_token_id")
+    ends = merged.get("eos_token_id")
     return Choice(
-        sample=bool(told.get("do_sample", False)),
-        temperature=float(told.get("temperature", 1.0)),
-        top_k=int(told.get("top_k", 50)),
-        top_p=float(told.get("top_p", 1.0)),
+        sample=bool(merged.get("do_sample", False)),
+        temperature=float(merged.get("temperature", 1.0)),
+        top_k=int(merged.get("top_k", 50)),
+        top_p=float(merged.get("top_p", 1.0)),
         barred=() if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),),
     )

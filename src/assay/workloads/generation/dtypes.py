@@ -49,8 +49,8 @@ def usable(name: str, where: str) -> Any:
         one = torch.ones(1, 1, 8, 8, dtype=dtype, device=where)
         torch.nn.functional.scaled_dot_product_attention(one @ one, one, one).softmax(-1).sum().item()
     except RuntimeError as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise MachineCannot(
-            f"{where} does not compute in {name} ({said}); give another backend.torch_dtype."
+            f"{where} does not compute in {name} ({reason}); give another backend.torch_dtype."
         ) from error
     return dtype

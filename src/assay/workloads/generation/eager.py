@@ -74,7 +74,7 @@ class EagerLoop:
         self.last = None
 
     def _generate(self, ids: Tensor, mask: Tensor, tokens: int, stamps: Stamps | None, **more: Any) -> Any:
-        said = self._model.generate(
+        output = self._model.generate(
             input_ids=ids,
             attention_mask=mask,
             min_new_tokens=tokens,
@@ -83,8 +83,8 @@ class EagerLoop:
             **self._settings,
             **more,
         )
-        self.last = said if import_torch().is_tensor(said) else said.sequences
-        return said
+        self.last = output if import_torch().is_tensor(output) else output.sequences
+        return output
 
 
 class _Read:
@@ -99,13 +99,13 @@ class _Read:
     @classmethod
     def of(cls, batch: Batch, generate: Any, output_tokens: int) -> _Read:
         """Read a batch."""
-        said = generate(batch.ids, batch.mask, 1, None, return_dict_in_generate=True)
-        cache, length = getattr(said, "past_key_values", None), int(batch.ids.shape[1])
+        output = generate(batch.ids, batch.mask, 1, None, return_dict_in_generate=True)
+        cache, length = getattr(output, "past_key_values", None), int(batch.ids.shape[1])
         if cache is None or not _goes_back(cache, length + output_tokens):
             raise TrialFailed(
                 "what this model keeps of a prompt cannot be gone back to, so that decoding is not measured by itself"
             )
-        return cls(said.sequences, import_torch().nn.functional.pad(batch.mask, (0, 1), value=1), cache, length)
+        return cls(output.sequences, import_torch().nn.functional.pad(batch.mask, (0, 1), value=1), cache, length)
 
     def rewind(self) -> None:
         """Have the cache hold the prompts alone."""

@@ -24,15 +24,15 @@ def checked(empty: Any, device_map: Mapping[str, int | str], device_ids: Sequenc
     """
     _refuse_what_is_no_part(empty, device_map)
     _refuse_parts_within_parts(empty, device_map)
-    places = {name: place_of_key(place, device_ids, f"device_map of {name!r}") for name, place in device_map.items()}
-    if device_ids and all(place in ELSEWHERE for place in places.values()):
+    devices = {name: place_of_key(device, device_ids, f"device_map of {name!r}") for name, device in device_map.items()}
+    if device_ids and all(device in ELSEWHERE for device in devices.values()):
         raise BadInput("device_map puts nothing on a GPU; for a model on the CPU say backend.device: cpu.")
-    missing = [name for name, part in parts_of(empty) if _has_weights(part) and place_of(name, places) is None]
+    missing = [name for name, part in parts_of(empty) if _has_weights(part) and place_of(name, devices) is None]
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise BadInput(f"device_map gives no place to {', '.join(missing[:_SHOWN])}{more}.")
-    _refuse_ties_between_places(empty, places)
-    return places
+    _refuse_ties_between_places(empty, devices)
+    return devices
 
 
 def place_of(name: str, places: Mapping[str, str]) -> str | None:
@@ -45,10 +45,10 @@ def place_of(name: str, places: Mapping[str, str]) -> str | None:
 
 
 def _refuse_what_is_no_part(empty: Any, device_map: Mapping[str, int | str]) -> None:
-    known = {name for name, _ in empty.named_modules()}
+    part_names = {name for name, _ in empty.named_modules()}
     for name in device_map:
-        if name not in known:
-            raise BadInput(f"device_map: the model has no part {name!r}.{nearest(name, known - {WHOLE})}")
+        if name not in part_names:
+            raise BadInput(f"device_map: the model has no part {name!r}.{nearest(name, part_names - {WHOLE})}")
 
 
 def _refuse_parts_within_parts(empty: Any, device_map: Mapping[str, int | str]) -> None:

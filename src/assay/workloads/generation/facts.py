@@ -32,10 +32,10 @@ def of_model(loaded: Loaded) -> dict[str, float]:
 def of_phase(loaded: Loaded, generation: Generation, batches: Batches, loop: EagerLoop | GraphLoop) -> dict[str, float]:
     """Make a few calls of a phase, and return what is known of it."""
     watched = _watched(str(loaded.device), generation, loop, ranks=loaded.ranks)
-    found = {**of_model(loaded), **of_work(loaded, generation, batches), **_ceilings(loaded), **watched}
+    facts = {**of_model(loaded), **of_work(loaded, generation, batches), **_ceilings(loaded), **watched}
     if loop.compile_s is not None:
-        found["compile_s"] = loop.compile_s
-    return {**found, **_peak(loaded)}
+        facts["compile_s"] = loop.compile_s
+    return {**facts, **_peak(loaded)}
 
 
 def of_work(loaded: Loaded, generation: Generation, batches: Batches) -> dict[str, float]:
@@ -48,8 +48,11 @@ def of_work(loaded: Loaded, generation: Generation, batches: Batches) -> dict[st
             "call_flop": size.prefill_flop(batch, length),
             "call_read_bytes": size.weights_read(batch * length),
         }
-    seen = middle(length, generation.output_tokens)
-    return {"step_flop": size.step_flop(batch, seen), "step_read_bytes": size.step_read_bytes(batch, seen)}
+    context_tokens = middle(length, generation.output_tokens)
+    return {
+        "step_flop": size.step_flop(batch, context_tokens),
+        "step_read_bytes": size.step_read_bytes(batch, context_tokens),
+    }
 
 
 def _ceilings(loaded: Loaded) -> dict[str, float]:

@@ -53,8 +53,8 @@ class Room:
     @property
     def places(self) -> tuple[str, ...]:
         """Where parts may lie: GPUs in order, then what was named besides; without GPUs, the CPU."""
-        beside = [place for place in ELSEWHERE if place in self.limits]
-        return (*self.gpus, *beside) if self.gpus else (CPU, *(place for place in beside if place != CPU))
+        offload = [device for device in ELSEWHERE if device in self.limits]
+        return (*self.gpus, *offload) if self.gpus else (CPU, *(device for device in offload if device != CPU))
 
     def for_weights(self, place: str, *, loaded: bool) -> int:
         """Return the bytes of weights that a place takes, with room for the load beside them or without it."""
@@ -78,12 +78,12 @@ class Room:
 
 def too_much(room: Room, weights: Mapping[str, int]) -> AssayError | None:
     """Return which place gets more than it takes, by a map; null where none does."""
-    for place, size in weights.items():
-        if size > room.for_weights(place, loaded=False):
-            error = BadInput if size > room.limits.get(place, size) else MachineCannot
+    for device, size in weights.items():
+        if size > room.for_weights(device, loaded=False):
+            error = BadInput if size > room.limits.get(device, size) else MachineCannot
             return error(
-                f"By device_map {named(place)} holds {gib(size)} of the weights of {room.sizes.model}, "
-                f"and {_why(room, place)}."
+                f"By device_map {named(device)} holds {gib(size)} of the weights of {room.sizes.model}, "
+                f"and {_why(room, device)}."
             )
     return None
 
@@ -91,11 +91,11 @@ def too_much(room: Room, weights: Mapping[str, int]) -> AssayError | None:
 def does_not_fit(room: Room) -> MachineCannot:
     """Return that a model does not fit, and what would."""
     sizes = room.sizes
-    there = " and ".join(_why(room, place) for place in room.places)
-    ways = [way for way in (_more_gpus(room), _smaller_type(room), _beside(room)) if way]
+    there = " and ".join(_why(room, device) for device in room.places)
+    suggestions = [suggestion for suggestion in (_more_gpus(room), _smaller_type(room), _beside(room)) if suggestion]
     return MachineCannot(
         f"{sizes.model} in {sizes.dtype} does not fit: its weights take {gib(sizes.weights_bytes)}, and {there}. "
-        f"{_sentence(ways) if ways else 'A smaller model would.'}"
+        f"{_sentence(suggestions) if suggestions else 'A smaller model would.'}"
     )
 
 
@@ -126,17 +126,17 @@ def _more_gpus(room: Room) -> str | None:
         return "more in backend.max_memory"
     rooms = {gpu: room.for_weights(gpu, loaded=True) for gpu in room.gpus}
     best = max(rooms, key=lambda gpu: rooms[gpu])
-    each = rooms[best] - max(room.sizes.parts_bytes.values())
-    if each <= 0:
+    per_gpu = rooms[best] - max(room.sizes.parts_bytes.values())
+    if per_gpu <= 0:
         return None
     alike = min(rooms.values()) > rooms[best] * USABLE
-    count = max(len(room.gpus) + 1 if alike else 1, math.ceil(room.sizes.weights_bytes / each))
+    count = max(len(room.gpus) + 1 if alike else 1, math.ceil(room.sizes.weights_bytes / per_gpu))
     return f"about {count} GPUs with as much free as {named(best)} (backend.device_ids)"
 
 
 def _smaller_type(room: Room) -> str | None:
     """Return that a smaller type would do, where it would."""
-    there = sum(room.for_weights(place, loaded=True) for place in room.places)
+    there = sum(room.for_weights(device, loaded=True) for device in room.places)
     if BYTES[room.sizes.dtype] <= 2 or room.sizes.weights_bytes / 2 > there:
         return None
     return "bfloat16 or float16, which takes half (backend.torch_dtype)"

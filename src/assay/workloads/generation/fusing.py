@@ -32,8 +32,12 @@ def _compiled(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
 def layers_of(model: Any) -> list[Any]:
     """Return a model's layers, in order: the modules that it says are not to be split."""
     names = set(getattr(model, "_no_split_modules", None) or ())
-    found = [module for module in model.modules() if type(module).__name__ in names]
-    return [module for module in found if not any(module is not other and module in other.modules() for other in found)]
+    candidates = [module for module in model.modules() if type(module).__name__ in names]
+    return [
+        module
+        for module in candidates
+        if not any(module is not other and module in other.modules() for other in candidates)
+    ]
 
 
 @contextmanager
@@ -61,9 +65,9 @@ def _program(layer: Any, cache_of_all: Any, own: Any, backend: str) -> Callable[
     compiled = _compiled(type(layer).forward, backend)
 
     def program(*args: Any, **more: Any) -> Any:
-        given = (own if arg is cache_of_all else arg for arg in args)
+        positional = (own if arg is cache_of_all else arg for arg in args)
         named = {name: own if arg is cache_of_all else arg for name, arg in more.items()}
-        return compiled(layer, *given, **named)
+        return compiled(layer, *positional, **named)
 
     return program
 

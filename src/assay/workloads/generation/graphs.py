@@ -245,21 +245,21 @@ def captured_step(stepper: Stepper, device: Any, *, fuse: bool) -> Captured:
 def _captured(stepper: Stepper, device: Any, fusing: Callable[[], AbstractContextManager[None]]) -> Any:
     """Return a graph of one step, which was made a few times before, beside the graph's own stream."""
     torch = import_torch()
-    graph, beside = torch.cuda.CUDAGraph(), _beside(str(device))
+    graph, stream = torch.cuda.CUDAGraph(), _beside(str(device))
     with as_in_steps(stepper.model, on_gpu=True):
         stepper.rewind()
         plain = stepper.logits().clone()
         with fusing():
             stepper.rewind()
             torch.cuda.synchronize(device)
-            with torch.cuda.stream(beside):
+            with torch.cuda.stream(stream):
                 for _ in range(WARM_UP_STEPS):
-                    said = stepper.logits()
+                    logits = stepper.logits()
                     stepper.step()
                     stepper.rewind()
             torch.cuda.synchronize(device)
-            _make_sure(plain, said)
-            with quiet_collector(), torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
+            _make_sure(plain, logits)
+            with quiet_collector(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 stepper.step()
     stepper.rewind()
     return graph

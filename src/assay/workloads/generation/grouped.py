@@ -28,5 +28,5 @@ def grouped_attention(
     batch, heads, _one, width = query.shape
     shared = key.shape[1]
     rows = query.reshape(batch, shared, heads // shared, width)
-    seen = scaled_dot_product_attention(rows, key, value, attn_mask=attention_mask, scale=scaling)
-    return seen.reshape(batch, 1, heads, value.shape[-1]), None
+    output = scaled_dot_product_attention(rows, key, value, attn_mask=attention_mask, scale=scaling)
+    return output.reshape(batch, 1, heads, value.shape[-1]), None

@@ -58,13 +58,13 @@ def limits_of(max_memory: Mapping[int | str, int | str] | None, device_ids: Sequ
     Raises:
         BadInput: A size cannot be read, or a place is not one of the model's.
     """
-    found: dict[str, int] = {}
-    for key, said in (max_memory or {}).items():
-        place = place_of_key(key, device_ids, "max_memory")
-        if place in found:
-            raise BadInput(f"max_memory names {place} twice.")
-        found[place] = bytes_of(said, f"max_memory of {key}")
-    return found
+    limits: dict[str, int] = {}
+    for key, value in (max_memory or {}).items():
+        device = place_of_key(key, device_ids, "max_memory")
+        if device in limits:
+            raise BadInput(f"max_memory names {device} twice.")
+        limits[device] = bytes_of(value, f"max_memory of {key}")
+    return limits
 
 
 def _listed(numbers: Sequence[int]) -> str:

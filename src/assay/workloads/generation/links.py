@@ -33,10 +33,10 @@ def ordered(device_ids: Sequence[int], links: Iterable[Link]) -> tuple[int, ...]
 
 def link_notes(device_ids: Sequence[int], links: Iterable[Link]) -> tuple[str, ...]:
     """Return, of neighbours in a pipeline, which are not linked, for people; nothing where no link is known."""
-    known = {link.gpus: link for link in links}
+    link_of = {link.gpus: link for link in links}
     notes = []
     for one, other in pairwise(device_ids):
-        link = known.get(_pair(one, other))
+        link = link_of.get(_pair(one, other))
         if link is not None and not link.nvlinks:
             notes.append(f"GPU {one} and GPU {other} are not linked by NVLink: activations go over PCIe")
     return tuple(notes)

@@ -140,21 +140,21 @@ def release_all() -> None:
 
 def _load(generation: Generation, device: str, seed: int) -> Loaded:
     refuse_ranks_without_plan(generation.tp_plan)
-    empty, sizes, seen = emptied(generation, device)
+    empty, sizes, devices = emptied(generation, device)
     begun = time.perf_counter()
     if generation.tp_plan:
-        return _in_ranks(generation, empty, sizes, seen, seed=seed, begun=begun)
-    planned = planned_for(generation, empty, sizes, seen)
-    with _enough_memory(sizes, seen):
-        model, closing = put_in_place(generation, empty, planned, seen, seed)
+        return _in_ranks(generation, empty, sizes, devices, seed=seed, begun=begun)
+    planned = planned_for(generation, empty, sizes, devices)
+    with _enough_memory(sizes, devices):
+        model, closing = put_in_place(generation, empty, planned, devices, seed)
     return _ready(
         generation,
         model,
         sizes,
         begun,
-        seen=seen,
-        device=seen.here[planned.main],
-        placement={part: seen.told(place) for part, place in as_planned(model, planned, seen).items()},
+        seen=devices,
+        device=devices.here[planned.main],
+        placement={part: devices.told(location) for part, location in as_planned(model, planned, devices).items()},
         notes=planned.notes,
         offloaded=planned.offloaded,
         closing=closing,
@@ -165,12 +165,12 @@ def emptied(generation: Generation, device: str) -> tuple[Any, Predicted, Seen]:
     """Return a generation's model without its weights, what it takes, and the places it may have in this process."""
     import_transformers()
     trusted = generation.trust_remote_code
-    seen = see(device, device_ids_of(generation, device))
+    devices = see(device, device_ids_of(generation, device))
     config = config_of(generation.model, generation.revision, trust_remote_code=trusted)
-    name = dtype_name(generation.torch_dtype, config, seen.first.partition(":")[0])
-    dtype = usable(name, seen.first)
+    name = dtype_name(generation.torch_dtype, config, devices.first.partition(":")[0])
+    dtype = usable(name, devices.first)
     empty = empty_model(config, dtype, generation.attn_implementation, trust_remote_code=trusted)
-    return empty, sizes_of(generation.model, empty, name), seen
+    return empty, sizes_of(generation.model, empty, name), devices
 
 
 def planned_for(generation: Generation, empty: Any, sizes: Predicted, seen: Seen) -> Plan:
@@ -179,7 +179,7 @@ def planned_for(generation: Generation, empty: Any, sizes: Predicted, seen: Seen
         empty,
         sizes,
         device_ids=seen.device_ids,
-        free_bytes={place: free_bytes(where) for place, where in seen.here.items() if place != DISK},
+        free_bytes={name: free_bytes(where) for name, where in seen.here.items() if name != DISK},
         device_map=generation.device_map if generation.device_map in NAMES else _mapping(generation.device_map),
         max_memory=_mapping(generation.max_memory) if generation.max_memory else None,
         load=Load(generation.batch, generation.input_tokens, generation.output_tokens),
@@ -233,8 +233,8 @@ def _padding(model: Any) -> int:
     """Return the token that fills up short prompts: the model's own, or one that ends a text, or the first."""
     for source in (model.generation_config, model.config.get_text_config()):
         for name in ("pad_token_id", "eos_token_id"):
-            said = getattr(source, name, None)
-            token = said[0] if isinstance(said, list) and said else said
+            value = getattr(source, name, None)
+            token = value[0] if isinstance(value, list) and value else value
             if isinstance(token, int) and token >= 0:
                 return token
     return 0
@@ -243,12 +243,12 @@ def _padding(model: Any) -> int:
 def _mapping(text: str) -> Any:
     """Return a map from its JSON, or the text that is none: what is wrong with it is said where it is used."""
     try:
-        found = json.loads(text)
+        mapping = json.loads(text)
     except ValueError:
         return text
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         raise BadInput(f"{text} maps nothing; write names and values.")
-    return found
+    return mapping
 
 
 @contextmanager
@@ -261,7 +261,7 @@ def _enough_memory(sizes: Predicted, seen: Seen) -> Iterator[None]:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         free = ", ".join(
-            f"{gib(free_bytes(where))} of {named(place)}" for place, where in seen.here.items() if place != DISK
+            f"{gib(free_bytes(where))} of {named(name)}" for name, where in seen.here.items() if name != DISK
         )
         raise MachineCannot(
             f"Memory ran out while {sizes.model} was loaded: its weights take {gib(sizes.weights_bytes)} in "

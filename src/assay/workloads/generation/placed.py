@@ -20,12 +20,12 @@ NOWHERE = "nowhere"
 
 def real_places(model: Any, seen: Seen) -> dict[str, str]:
     """Return where each part of a model lies, by the machine's names, from its tensors and not from what was asked."""
-    found = {}
+    devices = {}
     for name, part in parts_of(model):
-        places = {_on_machine(where, seen) for module in part.modules() for where in _weights_of(module)}
-        if places:
-            found[name] = " and ".join(sorted(places))
-    return found
+        part_devices = {_on_machine(where, seen) for module in part.modules() for where in _weights_of(module)}
+        if part_devices:
+            devices[name] = " and ".join(sorted(part_devices))
+    return devices
 
 
 def as_planned(model: Any, plan: Plan, seen: Seen) -> dict[str, str]:
@@ -34,10 +34,10 @@ def as_planned(model: Any, plan: Plan, seen: Seen) -> dict[str, str]:
     Raises:
         TrialFailed: A part lies elsewhere than planned.
     """
-    for name, place in real_places(model, seen).items():
+    for name, device in real_places(model, seen).items():
         planned = place_of(name, plan.places)
-        if place != planned:
-            raise TrialFailed(f"The model was not placed as planned: {name} lies on {place}, and not on {planned}.")
+        if device != planned:
+            raise TrialFailed(f"The model was not placed as planned: {name} lies on {device}, and not on {planned}.")
     return dict(plan.places)
 
 

@@ -42,7 +42,7 @@ class Plan(Value):
     @property
     def offloaded(self) -> bool:
         """Whether parts lie elsewhere than they compute."""
-        return any(place in ELSEWHERE and place != self.main for place in self.places.values())
+        return any(device in ELSEWHERE and device != self.main for device in self.places.values())
 
     @property
     def split(self) -> bool:
@@ -83,24 +83,24 @@ def plan(
             raise BadInput(
                 f"device_map is {', '.join(NAMES)} or a map, not {device_map!r}.{nearest(device_map, NAMES)}"
             )
-        places, notes = _inferred(empty, room, device_map)
+        devices, notes = _inferred(empty, room, device_map)
     else:
-        places, notes = checked(empty, device_map, device_ids), ()
-    weights = weights_by_place(sizes, places)
+        devices, notes = checked(empty, device_map, device_ids), ()
+    weights = weights_by_place(sizes, devices)
     over = too_much(room, weights)
     if over is not None:
         raise over
-    main = main_place(places, gpus)
-    told = remarks(sizes, weights, gpus, main)
-    return Plan(places=places, weights_bytes=weights, main=main, notes=(*notes, *told))
+    main = main_place(devices, gpus)
+    more_notes = remarks(sizes, weights, gpus, main)
+    return Plan(places=devices, weights_bytes=weights, main=main, notes=(*notes, *more_notes))
 
 
 def weights_by_place(sizes: Predicted, places: Mapping[str, str]) -> dict[str, int]:
     """Return the bytes of weights on each place of a map."""
-    found = dict.fromkeys(places.values(), 0)
+    weights = dict.fromkeys(places.values(), 0)
     for name, size in sizes.parts_bytes.items():
-        found[place_of(name, places) or ""] += size
-    return found
+        weights[place_of(name, places) or ""] += size
+    return weights
 
 
 def main_place(places: Mapping[str, str], gpus: Sequence[str]) -> str:
@@ -114,34 +114,34 @@ def main_place(places: Mapping[str, str], gpus: Sequence[str]) -> str:
 def _inferred(empty: Any, room: Room, name: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the map that accelerate makes, with room for the load where there is, and what is to be said of it."""
     for loaded in (True, False):
-        for way in dict.fromkeys((name, SEQUENTIAL)):
-            places = _placed(empty, room, way, loaded=loaded)
-            if places is None:
+        for strategy in dict.fromkeys((name, SEQUENTIAL)):
+            devices = _placed(empty, room, strategy, loaded=loaded)
+            if devices is None:
                 continue
             notes = []
-            if way != name:
+            if strategy != name:
                 notes.append(f"{name} does not fit into what is free, so GPUs are filled one after another")
             if not loaded:
                 notes.append(f"the weights fit, and little is left beside them: {room.load.words} may not")
-            return places, tuple(notes)
+            return devices, tuple(notes)
     raise does_not_fit(room)
 
 
 def _placed(empty: Any, room: Room, way: str, *, loaded: bool) -> dict[str, str] | None:
     """Return one map, or null where parts would lie on a place that is not for them, or has no room."""
-    budgets = {place: room.for_weights(place, loaded=loaded) for place in room.places}
+    budgets = {device: room.for_weights(device, loaded=loaded) for device in room.places}
     only = room.places[0]
     if len(room.places) == 1:
         return {WHOLE: only} if room.sizes.weights_bytes <= budgets[only] else None
-    named = {_for_accelerate(place, number): place for number, place in enumerate(room.places)}
-    most = {key: budgets[place] for key, place in named.items()}
-    found = _accelerates(empty, most, way)
-    if not set(found.values()) <= set(named):
+    named = {_for_accelerate(device, number): device for number, device in enumerate(room.places)}
+    most = {key: budgets[device] for key, device in named.items()}
+    inferred = _accelerates(empty, most, way)
+    if not set(inferred.values()) <= set(named):
         return None
     order = {part: number for number, (part, _) in enumerate(empty.named_modules())}
-    places = {part: named[found[part]] for part in sorted(found, key=lambda part: order.get(part, len(order)))}
-    held = weights_by_place(room.sizes, places)
-    return places if all(size <= budgets[place] for place, size in held.items()) else None
+    devices = {part: named[inferred[part]] for part in sorted(inferred, key=lambda part: order.get(part, len(order)))}
+    held = weights_by_place(room.sizes, devices)
+    return devices if all(size <= budgets[device] for device, size in held.items()) else None
 
 
 def _for_accelerate(place: str, number: int) -> int | str:

@@ -37,14 +37,14 @@ def read(name: str, column: str = "text", most: int = 0) -> tuple[str, ...]:
         raise BadInput(f"{name} is no prompt file that can be read; there are {', '.join(READERS)}, and data sets.")
     try:
         texts = (text for text in reader(path, column) if text.strip())
-        found = tuple(islice(texts, most or None))
+        prompts = tuple(islice(texts, most or None))
     except UnicodeDecodeError as error:
         raise BadInput(f"The prompt file {name} is not text in UTF-8: byte {error.start} cannot be read.") from error
     except OSError as error:
         raise BadInput(f"The prompt file {name} cannot be read: {error.strerror or error}.") from error
-    if not found:
+    if not prompts:
         raise BadInput(f"The prompt file {name} has no prompts.")
-    return found
+    return prompts
 
 
 def _lines(path: Path, _: str) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _folder(path: Path, column: str) -> Iterator[str]:
     parts = sorted(part.parent for part in path.glob("*/state.json"))
     if parts and not (path / "state.json").exists():
         path = next((part for part in parts if part.name == "train"), parts[0])
-    files = sorted(each for each in path.iterdir() if each.suffix in {".arrow", ".parquet"})
+    files = sorted(entry for entry in path.iterdir() if entry.suffix in {".arrow", ".parquet"})
     if not files:
         raise BadInput(f"The folder {path} is no data set: it has no .arrow or .parquet files.")
     for file in files:
@@ -137,11 +137,11 @@ def _pyarrow(path: Path, part: str) -> Any:
 
 def _column(table: Callable[[], Any], path: Path, column: str) -> Iterator[str]:
     try:
-        found = table()
+        loaded = table()
     except (ValueError, OSError) as error:
         raise BadInput(f"The prompt file {path} cannot be read: {_short(str(error))}.") from error
-    _make_sure(column, found.column_names, str(path))
-    yield from (str(text) for text in found.column(column).to_pylist() if text is not None)
+    _make_sure(column, loaded.column_names, str(path))
+    yield from (str(text) for text in loaded.column(column).to_pylist() if text is not None)
 
 
 def _parsed(text: str, where: str) -> Any:

@@ -33,8 +33,8 @@ def empty_model(config: Config, dtype: Any, attention: str = "", *, trust_remote
                 copy.deepcopy(config), dtype=dtype, trust_remote_code=trust_remote_code, **more
             )
     except (ImportError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise MachineCannot(f"A model of this configuration cannot be made here: {said}") from error
+        reason = " ".join(str(error).split())
+        raise MachineCannot(f"A model of this configuration cannot be made here: {reason}") from error
     model.tie_weights()
     return model.eval().requires_grad_(False)
 

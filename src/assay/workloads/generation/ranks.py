@@ -111,9 +111,9 @@ def _size(environment: Mapping[str, str] | None) -> int:
 def agreed(stop: int) -> bool:
     """Return whether any rank would stop; all of them ask at once and hear the same."""
     torch = import_torch()
-    said = torch.tensor([int(stop)])
-    torch.distributed.all_reduce(said, op=torch.distributed.ReduceOp.MAX)
-    return bool(said.item())
+    vote = torch.tensor([int(stop)])
+    torch.distributed.all_reduce(vote, op=torch.distributed.ReduceOp.MAX)
+    return bool(vote.item())
 
 
 def _mesh(ranks: Ranks, where: str) -> Any:
@@ -153,8 +153,8 @@ def _drawn_in_shares(model: Any, mesh: Any, size: int, where: str, seed: int) ->
     own = {name for name, _ in model.named_parameters()}
     first = {name: min(own & set(group)) for group in find_tied_parameters(model) for name in group}
     std = std_of(model)
-    told = _Manager(mesh) if _manages_meshes() else mesh
-    model = type(model).maybe_distribute_model(model, DistributedConfig(tp_size=size, tp_plan="auto"), told)
+    mesh_argument = _Manager(mesh) if _manages_meshes() else mesh
+    model = type(model).maybe_distribute_model(model, DistributedConfig(tp_size=size, tp_plan="auto"), mesh_argument)
     for name, weight in list(model.named_parameters(remove_duplicate=False)):
         values = drawn(first.get(name, name), weight, std, seed, where)
         if isinstance(weight, DTensor):

@@ -50,8 +50,8 @@ def _unused(gpus: Sequence[str], used: Sequence[str]) -> tuple[str, ...]:
 def _elsewhere(sizes: Predicted, weights: Mapping[str, int], main: str) -> tuple[str, ...]:
     over = "over PCIe " if main != CPU else ""
     return tuple(
-        f"{named(place)} holds {weights[place] / sizes.weights_bytes:.0%} of the weights".replace("%", " %")
+        f"{named(device)} holds {weights[device] / sizes.weights_bytes:.0%} of the weights".replace("%", " %")
         + f": they are copied {over}for every token, which is then what is measured"
-        for place in (CPU, DISK)
-        if place != main and weights.get(place)
+        for device in (CPU, DISK)
+        if device != main and weights.get(device)
     )

@@ -26,12 +26,12 @@ def check_room(loaded: Loaded, generation: Generation) -> None:
     """
     load = Load(generation.batch, generation.input_tokens, generation.output_tokens)
     main = loaded.seen.on_machine(str(loaded.device))
-    for place, size in cache_by_place(loaded.sizes, loaded.placement, main, load).items():
-        where = loaded.seen.here.get(place, str(loaded.device))
+    for device, size in cache_by_place(loaded.sizes, loaded.placement, main, load).items():
+        where = loaded.seen.here.get(device, str(loaded.device))
         needed, free = size // loaded.ranks, free_bytes(where)
         if needed > free:
             raise MachineCannot(
-                f"{load.words.capitalize()} keeps {gib(needed)} of keys and values on {named(place)}, which has "
+                f"{load.words.capitalize()} keeps {gib(needed)} of keys and values on {named(device)}, which has "
                 f"{gib(free)} free beside the model: give a smaller batch or shorter texts."
             )
 
@@ -41,10 +41,10 @@ def cache_by_place(sizes: Predicted, placement: Mapping[str, str], main: str, lo
     layers = [name for name in sizes.parts_bytes if name.rpartition(".")[2].isdecimal()]
     if len(layers) != sizes.layers:
         return {main: sizes.kv_bytes(load.batch, load.tokens)} if len(set(placement.values())) == 1 else {}
-    each = sizes.kv_bytes(load.batch, load.tokens) // sizes.layers
-    found: dict[str, int] = {}
+    bytes_per_layer = sizes.kv_bytes(load.batch, load.tokens) // sizes.layers
+    cache_bytes: dict[str, int] = {}
     for name in layers:
-        place = place_of(name, placement) or main
-        computes = main if place in ELSEWHERE else place
-        found[computes] = found.get(computes, 0) + each
-    return found
+        device = place_of(name, placement) or main
+        computes = main if device in ELSEWHERE else device
+        cache_bytes[computes] = cache_bytes.get(computes, 0) + bytes_per_layer
+    return cache_bytes

@@ -44,7 +44,7 @@ class Seen:
 
     def on_machine(self, where: str) -> str:
         """Return the machine's name of what PyTorch names so."""
-        return next((place for place, name in self.here.items() if name == where), where)
+        return next((machine_name for machine_name, local_name in self.here.items() if local_name == where), where)
 
 
 def device_ids_of(generation: Generation, device: str) -> tuple[int, ...]:
@@ -74,9 +74,9 @@ def see(device: str, device_ids: Sequence[int]) -> Seen:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if not torch.cuda.is_available():
         raise MachineCannot("PyTorch here sees no CUDA GPU.")
-    here = local_numbers(device_ids, torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    torch.cuda.set_device(here[0])
-    names = {gpu_place(number): f"cuda:{local}" for number, local in zip(device_ids, here, strict=True)}
+    indices = local_numbers(device_ids, torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    torch.cuda.set_device(indices[0])
+    names = {gpu_place(number): f"cuda:{local}" for number, local in zip(device_ids, indices, strict=True)}
     return Seen(device, tuple(device_ids), {**names, CPU: CPU, DISK: DISK})
 
 
@@ -89,9 +89,9 @@ def local_numbers(device_ids: Sequence[int], count: int, visible: str | None) ->
     named = [name for name in (visible or "").split(",") if name.strip()]
     if named and len(named) == len(device_ids) == count:
         return tuple(range(count))
-    asked = ", ".join(map(str, device_ids))
+    requested = ", ".join(map(str, device_ids))
     if not named and max(device_ids) < count:
         return tuple(device_ids)
     raise MachineCannot(
-        f"A model over the GPUs {asked} needs a process that sees just these; PyTorch here sees {count}."
+        f"A model over the GPUs {requested} needs a process that sees just these; PyTorch here sees {count}."
     )

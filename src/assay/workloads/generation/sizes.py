@@ -40,8 +40,8 @@ class Predicted(Value):
 
     def working_bytes(self, batch: int, input_tokens: int) -> int:
         """Return about what a call needs while prompts of so many tokens are read."""
-        each = BYTES[self.dtype]
-        activations = batch * input_tokens * (6 * self.hidden + 3 * self.widest) * each
+        item_bytes = BYTES[self.dtype]
+        activations = batch * input_tokens * (6 * self.hidden + 3 * self.widest) * item_bytes
         scores = 2 * batch * self.vocabulary * 4
         return activations + scores
 
@@ -102,13 +102,13 @@ def _parts(name: str, module: Any, whole: set[str]) -> Iterator[tuple[str, Any]]
 
 def _weights_by_part(model: Any) -> dict[str, list[Any]]:
     """Return the weights of each part; those that are tied are of the first."""
-    seen: set[int] = set()
-    found: dict[str, list[Any]] = {}
+    counted: set[int] = set()
+    weights: dict[str, list[Any]] = {}
     for name, part in parts_of(model):
-        new = [weight for weight in part.parameters() if id(weight) not in seen]
-        seen.update(map(id, new))
-        found[name] = new
-    return found
+        new = [weight for weight in part.parameters() if id(weight) not in counted]
+        counted.update(map(id, new))
+        weights[name] = new
+    return weights
 
 
 def _bytes(weight: Any) -> int:

@@ -40,8 +40,8 @@ class Stepper:
         from assay.workloads.generation.static_cache import fixed_cache
 
         length = -(-columns // GRAIN) * GRAIN
-        found = fixed_cache(model.config, length, device)
-        if found is None:
+        static = fixed_cache(model.config, length, device)
+        if static is None:
             raise TrialFailed(
                 "graphs need a cache that keeps every token, and this model's has sliding windows or states of its own"
             )
@@ -51,7 +51,7 @@ class Stepper:
                 f"and this model has {model.config._attn_implementation}"  # noqa: SLF001
             )
         self.model = model
-        self.cache, self.slot = found
+        self.cache, self.slot = static
         self.token = torch.zeros((batch, 1), dtype=torch.long, device=device)
         self._choose = choose
         self._position = torch.zeros_like(self.token)
@@ -69,7 +69,7 @@ class Stepper:
         with torch.no_grad():
             self.slot.zero_()
             positions = (prompts.mask.cumsum(-1) - 1).clamp_(min=0)
-            said = self.model(
+            output = self.model(
                 input_ids=prompts.ids,
                 attention_mask=prompts.mask,
                 position_ids=positions,
@@ -77,7 +77,7 @@ class Stepper:
                 use_cache=True,
                 **self._last_only,
             )
-            first = self._choose(said.logits[:, -1])
+            first = self._choose(output.logits[:, -1])
             self._kept.fill_(True)
             self._kept[:, 0, 0, :length] = prompts.mask.bool()
             self._start = first, prompts.mask.sum(-1, keepdim=True), torch.full_like(self.slot, length)
@@ -101,14 +101,14 @@ class Stepper:
     def logits(self) -> Tensor:
         """Return what the model says of the next token, having written the last one into the cache."""
         open_columns = self._kept & (self._columns <= self.slot)
-        said = self.model(
+        output = self.model(
             input_ids=self.token,
             attention_mask=self._closed.masked_fill(open_columns, 0.0),
             position_ids=self._position,
             past_key_values=self.cache,
             use_cache=True,
         )
-        return said.logits[:, -1]
+        return output.logits[:, -1]
 
 
 @contextmanager

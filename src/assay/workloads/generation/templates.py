@@ -28,13 +28,13 @@ def written(
             f"Reasoning is told to a model by its chat template, and {model} has none: leave scenario.reasoning and "
             "reasoning_params out."
         )
-    told = [_in_template(text, tokenizer, model, reasoning) for text in texts]
-    unheeded = told[0] == _in_template(texts[0], tokenizer, model, {})
+    prompts = [_in_template(text, tokenizer, model, reasoning) for text in texts]
+    unheeded = prompts[0] == _in_template(texts[0], tokenizer, model, {})
     names = " and ".join(reasoning)
     notes = (
         (f"the chat template of {model} makes nothing of {names}: prompts are the same without",) if unheeded else ()
     )
-    return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in told], notes
+    return [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in prompts], notes
 
 
 def _in_template(text: str, tokenizer: Any, model: str, reasoning: Mapping[str, Any]) -> str:
@@ -42,5 +42,7 @@ def _in_template(text: str, tokenizer: Any, model: str, reasoning: Mapping[str, 
     try:
         return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **reasoning))
     except Exception as error:  # a template is a program of the model's own
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BadInput(f"The chat template of {model} cannot write a prompt with {dict(reasoning)}: {said}.") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"The chat template of {model} cannot write a prompt with {dict(reasoning)}: {reason}."
+        ) from error

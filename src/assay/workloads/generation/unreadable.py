@@ -22,19 +22,19 @@ def not_read(model: str, revision: str, error: Exception) -> AssayError:
         if applies(_chain(error)):
             return explain(of)
     lines = str(error).strip().splitlines()
-    said = lines[0].rstrip(".") if lines else type(error).__name__
-    return MachineCannot(f"The model {of} cannot be read: {said}.")
+    reason = lines[0].rstrip(".") if lines else type(error).__name__
+    return MachineCannot(f"The model {of} cannot be read: {reason}.")
 
 
 def _is(name: str) -> Callable[[list[BaseException]], bool]:
     """Return what finds an error of the hub's client, by the name of its kind."""
 
-    def found(causes: list[BaseException]) -> bool:
+    def matches(causes: list[BaseException]) -> bool:
         from huggingface_hub import errors
 
         return any(isinstance(cause, getattr(errors, name)) for cause in causes)
 
-    return found
+    return matches
 
 
 def _wants_trust(causes: list[BaseException]) -> bool:
@@ -94,9 +94,9 @@ _REASONS: tuple[tuple[Callable[[list[BaseException]], bool], Callable[[str], Ass
 
 def _chain(error: BaseException) -> list[BaseException]:
     """Return an error and all that led to it."""
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
+    while one is not None and one not in causes:
+        causes.append(one)
         one = one.__cause__ or one.__context__
-    return found
+    return causes

@@ -49,17 +49,17 @@ def _random(model: Any, plan: Plan, seen: Seen, seed: int, folder: str | None) -
     """Draw weights where they compute, put them where they lie, and have accelerate move what must be moved."""
     from accelerate import dispatch_model
 
-    def place(name: str) -> str:
+    def device_of_weight(name: str) -> str:
         planned = place_of(name, plan.places) or plan.main
         return "cpu" if planned in ELSEWHERE else seen.here[planned]
 
-    fill(model, seed, seen.here[plan.main], place)
+    fill(model, seed, seen.here[plan.main], device_of_weight)
     if not plan.split and not plan.offloaded:
         return model
-    places = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
+    device_map = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
     return dispatch_model(
         model,
-        places,
+        device_map,
         main_device=seen.for_accelerate(plan.main),
         offload_dir=folder,
         skip_keys=getattr(model, "_skip_keys_device_placement", None),
@@ -69,8 +69,8 @@ def _random(model: Any, plan: Plan, seen: Seen, seed: int, folder: str | None) -
 def _read(generation: Generation, dtype: Any, plan: Plan, seen: Seen, folder: str | None) -> Any:
     """Return a model read from a checkpoint straight to its places."""
     more = {"offload_folder": folder} if folder else {}
-    places = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
-    return read_checkpoint(generation, dtype, device_map=places, **more)
+    device_map = {part: seen.for_accelerate(where) for part, where in plan.places.items()}
+    return read_checkpoint(generation, dtype, device_map=device_map, **more)
 
 
 def read_checkpoint(generation: Generation, dtype: Any, **more: Any) -> Any:
@@ -84,7 +84,7 @@ def read_checkpoint(generation: Generation, dtype: Any, **more: Any) -> Any:
     if generation.attn_implementation:
         more["attn_implementation"] = generation.attn_implementation
     try:
-        model, told = transformers.AutoModelForCausalLM.from_pretrained(
+        model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
             str(local or generation.model),
             revision=generation.revision or None,
             trust_remote_code=generation.trust_remote_code,
@@ -97,7 +97,7 @@ def read_checkpoint(generation: Generation, dtype: Any, **more: Any) -> Any:
         raise
     except Exception as error:
         raise not_read(generation.model, generation.revision, error) from error
-    missing = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
+    missing = sorted({*loading_info["missing_keys"], *(key for key, *_ in loading_info["mismatched_keys"])})
     if missing:
         beyond = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise MachineCannot(

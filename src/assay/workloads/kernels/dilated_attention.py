@@ -44,10 +44,10 @@ def fold_kept(
     """
     lanes = tl.arange(0, block_d)[None, :]
     for start in range(begin, end, block_k):
-        places = start + tl.arange(0, block_k)
-        at = places.to(tl.int64)[:, None] * step + lanes
+        positions = start + tl.arange(0, block_k)
+        at = positions.to(tl.int64)[:, None] * step + lanes
         if masked:
-            inside = (places[:, None] < end) & (lanes < dim)
+            inside = (positions[:, None] < end) & (lanes < dim)
             keys = tl.load(k + at, mask=inside, other=0.0)
             values = tl.load(v + at, mask=inside, other=0.0)
         elif block_d != dim:
@@ -61,10 +61,10 @@ def fold_kept(
             values = values.to(tl.float32)
         scores = tl.dot(queries, tl.trans(keys), input_precision=precision)
         if masked:
-            seen = (places[None, :] < end) & (places[None, :] // kept == rows[:, None] // (kept * rate))
+            visible = (positions[None, :] < end) & (positions[None, :] // kept == rows[:, None] // (kept * rate))
             if causal:
-                seen = seen & (places[None, :] <= rows[:, None] // rate)
-            scores = tl.where(seen, scores, -float("inf"))
+                visible = visible & (positions[None, :] <= rows[:, None] // rate)
+            scores = tl.where(visible, scores, -float("inf"))
         higher = tl.maximum(peak, tl.max(scores, 1) * scale)
         base = higher
         if masked:
@@ -107,28 +107,28 @@ def fold_branch(
 
     ``before`` counts the positions of the sequences before this one.
     """
-    kept: tl.constexpr = segment // rate
+    kept_length: tl.constexpr = segment // rate
     offset = key_head % rate if modulo else key_head // ((key_heads + rate - 1) // rate)
     if first % rate == offset:
         here = ((before + offset) * key_heads + key_head) * dim
         step = rate * key_heads * dim
-        begin = first // segment * kept
-        end = (last // segment + 1) * kept
-        known = end - begin
+        begin = first // segment * kept_length
+        end = (last // segment + 1) * kept_length
+        length = end - begin
         if causal:
             end = tl.minimum(end, last // rate + 1)
-            known = first // rate + 1 - begin
+            length = first // rate + 1 - begin
         clear = begin
         if first // segment == last // segment:
-            clear = begin + known // block_k * block_k
+            clear = begin + length // block_k * block_k
         peak, total, output = fold_kept(
             queries, k + here, v + here, rows, step, scale, peak, total, output, begin, clear,
-            kept, rate, dim, block_k, block_d, False, causal, precision, widen,
+            kept_length, rate, dim, block_k, block_d, False, causal, precision, widen,
         )  # fmt: skip
         if not aligned:
             peak, total, output = fold_kept(
                 queries, k + here, v + here, rows, step, scale, peak, total, output, clear, end,
-                kept, rate, dim, block_k, block_d, True, causal, precision, widen,
+                kept_length, rate, dim, block_k, block_d, True, causal, precision, widen,
             )  # fmt: skip
     return peak, total, output
 

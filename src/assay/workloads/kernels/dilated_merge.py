@@ -45,16 +45,16 @@ def merge_parts(
     total = tl.zeros((block,), dtype=tl.float32)
     output = tl.zeros((block, block_d), dtype=tl.float32)
     for part in tl.static_range(len(rates)):
-        place = head // shared - starts[part]
-        if (place >= 0) & (place % steps[part] == 0) & (place // steps[part] < counts[part]):
-            local = place // steps[part] * shared + head % shared
+        key_offset = head // shared - starts[part]
+        if (key_offset >= 0) & (key_offset % steps[part] == 0) & (key_offset // steps[part] < counts[part]):
+            local = key_offset // steps[part] * shared + head % shared
             mine: tl.constexpr = counts[part] * shared
-            kept = (rows % rates[part] == offsets[part]) & (rows < sequence)
+            selected = (rows % rates[part] == offsets[part]) & (rows < sequence)
             segment = batch * (sequence // segments[part]) + rows // segments[part]
             at_sum = (segment * mine + local) * (segments[part] // rates[part]) + rows % segments[part] // rates[part]
-            some = tl.load(sums[part] + at_sum, mask=kept, other=-float("inf"))
+            some = tl.load(sums[part] + at_sum, mask=selected, other=-float("inf"))
             at = (batch * (sequence // rates[part]) + rows // rates[part]) * mine + local
-            inside = kept[:, None] & (lanes < dim)
+            inside = selected[:, None] & (lanes < dim)
             values = tl.load(outs[part] + at[:, None] * dim + lanes, mask=inside, other=0.0).to(tl.float32)
             higher = tl.maximum(peak, some)
             base = tl.where(higher == -float("inf"), 0.0, higher)
@@ -99,13 +99,13 @@ def sum_parts(
     lanes = tl.arange(0, block_d)[None, :]
     output = tl.zeros((block, block_d), dtype=tl.float32)
     for part in tl.static_range(len(rates)):
-        place = head // shared - starts[part]
-        if (place >= 0) & (place % steps[part] == 0) & (place // steps[part] < counts[part]):
-            local = place // steps[part] * shared + head % shared
+        key_offset = head // shared - starts[part]
+        if (key_offset >= 0) & (key_offset % steps[part] == 0) & (key_offset // steps[part] < counts[part]):
+            local = key_offset // steps[part] * shared + head % shared
             mine: tl.constexpr = counts[part] * shared
-            kept = (rows % rates[part] == offsets[part]) & (rows < sequence)
+            selected = (rows % rates[part] == offsets[part]) & (rows < sequence)
             at = (batch * (sequence // rates[part]) + rows // rates[part]) * mine + local
-            inside = kept[:, None] & (lanes < dim)
+            inside = selected[:, None] & (lanes < dim)
             output += tl.load(founds[part] + at[:, None] * dim + lanes, mask=inside, other=0.0).to(tl.float32)
     at = ((batch * sequence + rows) * heads + head)[:, None] * dim + lanes
     tl.store(out + at, output.to(out.dtype.element_ty), mask=(rows[:, None] < sequence) & (lanes < dim))

@@ -33,10 +33,10 @@ def fold(
     """
     lanes = tl.arange(0, block_d)[None, :]
     for start in range(begin, end, block_k):
-        places = start + tl.arange(0, block_k)
-        at = places.to(tl.int64)[:, None] * dim + lanes
+        positions = start + tl.arange(0, block_k)
+        at = positions.to(tl.int64)[:, None] * dim + lanes
         if masked:
-            inside = (places[:, None] < sequence) & (lanes < dim)
+            inside = (positions[:, None] < sequence) & (lanes < dim)
             keys = tl.load(k + at, mask=inside, other=0.0)
             values = tl.load(v + at, mask=inside, other=0.0)
         elif block_d != dim:
@@ -50,10 +50,10 @@ def fold(
             values = values.to(tl.float32)
         scores = tl.dot(queries, tl.trans(keys), input_precision=precision) * scale
         if masked:
-            seen = places[None, :] < sequence
+            visible = positions[None, :] < sequence
             if causal:
-                seen = seen & (places[None, :] <= rows[:, None])
-            scores = tl.where(seen, scores, -float("inf"))
+                visible = visible & (positions[None, :] <= rows[:, None])
+            scores = tl.where(visible, scores, -float("inf"))
         higher = tl.maximum(peak, tl.max(scores, 1))
         powers = tl.exp2(scores - higher[:, None])
         factor = tl.exp2(peak - higher)

@@ -111,12 +111,12 @@ class Compressed(Shape):
     @classmethod
     def of(cls, params: Params) -> Self:
         """Read the branch from the parameters, or say that no block ever is over."""
-        found = cls(**_sizes(params), dtype=_dtype(params), block=size(params, "block"), stride=size(params, "stride"))
-        if not found.keys:
+        branch = cls(**_sizes(params), dtype=_dtype(params), block=size(params, "block"), stride=size(params, "stride"))
+        if not branch.keys:
             raise BadInput(
-                f"A sequence of {found.sequence} has no whole block of {found.block}: no query would see anything."
+                f"A sequence of {branch.sequence} has no whole block of {branch.block}: no query would see anything."
             )
-        return found
+        return branch
 
     @property
     def keys(self) -> int:

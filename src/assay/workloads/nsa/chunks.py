@@ -37,8 +37,8 @@ class Chunks:
     def __call__(self) -> Tensor:
         """Return the output as (batch, group, head, position, dim)."""
         attend = self.torch.nn.functional.scaled_dot_product_attention
-        found = [attend(q, k, v, attn_mask=mask) for q, k, v, mask in self.chunks]
-        return self.torch.cat((self.torch.zeros_like(self.blind), *found), 2).view(self.shape)
+        outputs = [attend(q, k, v, attn_mask=mask) for q, k, v, mask in self.chunks]
+        return self.torch.cat((self.torch.zeros_like(self.blind), *outputs), 2).view(self.shape)
 
 
 def chunked(branch: Branch, given: Inputs, *, step: int | None = None) -> Chunks:

@@ -73,12 +73,12 @@ def parity(branch: Branch, given: Inputs, call: Callable[[], Tensor], *, seed: i
     if checked < branch.sequence:
         measure += f", over {checked} of {branch.sequence} queries in {len(chosen)} blocks (seed {seed})"
     own, dense = Errors(), Errors()
-    found = queries_first(out)
+    output = queries_first(out)
     for rows in chosen:
-        truth = right(branch, given, rows)
-        own.add(found[rows], truth)
-        dense.add(plain(branch, given, rows), truth)
-    finite = all(bool(part.isfinite().all()) for part in found.split(LARGEST_BLOCK))
+        reference = right(branch, given, rows)
+        own.add(output[rows], reference)
+        dense.add(plain(branch, given, rows), reference)
+    finite = all(bool(part.isfinite().all()) for part in output.split(LARGEST_BLOCK))
     return judged(
         Seen(own.mean, own.largest, checked, branch.sequence, finite),
         measure=measure,
@@ -98,13 +98,13 @@ def blocks(branch: Branch, seed: int) -> list[slice]:
     chosen = set(range(len(starts)))
     if branch.sequence > ALL_UP_TO:
         chosen = {0, len(starts) - 1, *spread(len(starts), ALL_UP_TO // size, seed).tolist()}
-    return [slice(starts[place], min(starts[place] + size, branch.sequence)) for place in sorted(chosen)]
+    return [slice(starts[index], min(starts[index] + size, branch.sequence)) for index in sorted(chosen)]
 
 
 def plain(branch: Branch, given: Inputs, rows: slice) -> Tensor:
     """Return masked attention of some queries in their own dtype, as (query, batch, group, head, dim)."""
     torch = import_torch()
-    first, end = (places[rows] for places in branch.seen())
+    first, end = (positions[rows] for positions in branch.seen())
     keys = slice(int(first.min()), int(end.max()))
     q, k, v = given.by_groups()
     if keys.stop <= keys.start:

@@ -45,8 +45,8 @@ def refuse_head(head_dim: int) -> None:
 def refuse_old(gpu: str, capability: tuple[int, int]) -> None:
     """Refuse a GPU that is older than flash kernels."""
     if tuple(capability) < LEAST_CAPABILITY:
-        least, found = (".".join(map(str, version)) for version in (LEAST_CAPABILITY, capability))
-        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {found}.")
+        least, actual = (".".join(map(str, version)) for version in (LEAST_CAPABILITY, capability))
+        raise MachineCannot(f"Flash kernels need a GPU of compute capability {least} or later; {gpu} has {actual}.")
 
 
 def by(kernel: str) -> Attend:
@@ -77,10 +77,10 @@ def try_out(call: Callable[[], Tensor]) -> None:
     try:
         call()
     except RuntimeError as error:
-        said = " ".join(str(error).split())
-        if type(error).__name__ == "OutOfMemoryError" or not any(words in said for words in _NOT_THERE):
+        reason = " ".join(str(error).split())
+        if type(error).__name__ == "OutOfMemoryError" or not any(words in reason for words in _NOT_THERE):
             raise
-        raise MachineCannot(f"There are no flash kernels for this here: {said[:200].rstrip('.')}.") from error
+        raise MachineCannot(f"There are no flash kernels for this here: {reason[:200].rstrip('.')}.") from error
 
 
 def proved(kernel: str, kernels: tuple[str, ...]) -> str | None:
@@ -88,8 +88,8 @@ def proved(kernel: str, kernels: tuple[str, ...]) -> str | None:
     if not kernels:
         return None
     flash = [name for name in kernels if _MARK in name]
-    found = None if not flash else "aten" if all(_PYTORCHS in name for name in flash) else "flash_attn"
-    if found != kernel:
-        others = "no flash kernel among those that ran" if found is None else f"those that ran are of {found}"
+    used = None if not flash else "aten" if all(_PYTORCHS in name for name in flash) else "flash_attn"
+    if used != kernel:
+        others = "no flash kernel among those that ran" if used is None else f"those that ran are of {used}"
         raise TrialFailed(f"attention was to run by the flash kernels of {kernel}, but {others}")
     return "flash" if kernel == "aten" else kernel

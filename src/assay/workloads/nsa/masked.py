@@ -48,8 +48,8 @@ class Masked:
     def __call__(self) -> Tensor:
         """Return the output as (batch, group, head, position, dim)."""
         attend = self.torch.nn.functional.scaled_dot_product_attention
-        found = [attend(q, self.keys, self.values, attn_mask=mask) for q, mask in self.parts]
-        out = found[0] if len(found) == 1 else self.torch.cat(found, 2)
+        outputs = [attend(q, self.keys, self.values, attn_mask=mask) for q, mask in self.parts]
+        out = outputs[0] if len(outputs) == 1 else self.torch.cat(outputs, 2)
         if self.zeroed:
             out[:, :, : self.zeroed] = 0
         return out.view(self.shape)

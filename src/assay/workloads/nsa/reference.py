@@ -21,15 +21,15 @@ def right(branch: Branch, given: Inputs, which: Which) -> Tensor:
     torch = import_torch()
     device = given.q.device
     chosen = which if isinstance(which, slice) else which.cpu().numpy()
-    first, end = (torch.from_numpy(places[chosen]).to(device)[:, None] for places in branch.seen())
+    first, end = (torch.from_numpy(bounds[chosen]).to(device)[:, None] for bounds in branch.seen())
     q = given.q[:, :, :, which].double()
     low, high = int(first.min()), int(end.max())
     if high <= low:
         return torch.zeros_like(q).permute(3, 0, 1, 2, 4)
     k, v = (x[:, :, None, low:high].double() for x in (given.k, given.v))
     scores = q @ k.mT / math.sqrt(branch.head_dim)
-    places = torch.arange(low, high, device=device)
-    scores.masked_fill_((places < first) | (places >= end), -math.inf)
+    positions = torch.arange(low, high, device=device)
+    scores.masked_fill_((positions < first) | (positions >= end), -math.inf)
     most = scores.amax(-1, keepdim=True)
     powers = (scores - most.masked_fill(most == -math.inf, 0.0)).exp()
     sums = powers.sum(-1, keepdim=True)

@@ -69,6 +69,6 @@ def queries_first(out: Tensor) -> Tensor:
 def visible(branch: Branch, queries: slice, keys: slice, *, where: str) -> Tensor:
     """Return which of some keys some queries see, as booleans of (query, key)."""
     torch = import_torch()
-    first, end = (torch.from_numpy(places[queries]).to(where)[:, None] for places in branch.seen())
-    places = torch.arange(branch.keys, device=where)[keys]
-    return (places >= first) & (places < end)
+    first, end = (torch.from_numpy(bounds[queries]).to(where)[:, None] for bounds in branch.seen())
+    positions = torch.arange(branch.keys, device=where)[keys]
+    return (positions >= first) & (positions < end)

@@ -75,27 +75,27 @@ class BranchWorkload(ABC):
         """Refuse what no query sees anything of, and on a GPU the dtypes that flash kernels do not know."""
         _BRANCHES[self.name].of(params)
         if device_kind == "cuda" and params["dtype"] not in kernels.DTYPES:
-            known = " or ".join(kernels.DTYPES)
-            raise BadInput(f"On a GPU {self.name} is in {known}, as flash kernels are, not in {params['dtype']}.")
+            dtypes = " or ".join(kernels.DTYPES)
+            raise BadInput(f"On a GPU {self.name} is in {dtypes}, as flash kernels are, not in {params['dtype']}.")
 
     def prepare(self, params: Params, config: Params | None, *, device: str, seed: int) -> Prepared:
         """Draw queries, keys and values, compress them where the branch does, and put the path in place."""
         where = open_device(device)
         self.check_params(params, where.partition(":")[0])
         branch = _BRANCHES[self.name].of(params)
-        given = inputs(branch, params["distribution"], where=where, seed=seed)
-        path = self._path(branch, given, params)
+        branch_inputs = inputs(branch, params["distribution"], where=where, seed=seed)
+        path = self._path(branch, branch_inputs, params)
         work = Work(
             call=path.call,
-            truth=truth(branch, given),
+            truth=truth(branch, branch_inputs),
             tolerance=tolerance(branch.dtype),
             flop=branch.flop,
             bytes_moved=branch.bytes_moved,
             by_rows=queries_first,
             backend=path.backend,
         )
-        judged = partial(judge.parity, branch, given, path.call, seed=seed)
-        return replace(work.prepared(where=where, seed=seed), parity=judged)
+        check_parity = partial(judge.parity, branch, branch_inputs, path.call, seed=seed)
+        return replace(work.prepared(where=where, seed=seed), parity=check_parity)
 
     @abstractmethod
     def _path(self, branch: Branch, given: Inputs, params: Params) -> Path:
@@ -121,8 +121,8 @@ class Flash(BranchWorkload):
 
     def defaults(self, device_kind: str = "cpu") -> Params:
         """Return those of the branch, whose kernels, and for the compressed branch in which form."""
-        way: Params = {"way": WAYS[0]} if self.name == COMPRESSED else {}
-        return {**super().defaults(device_kind), "kernel": kernels.KERNELS[0], **way}
+        layout: Params = {"way": WAYS[0]} if self.name == COMPRESSED else {}
+        return {**super().defaults(device_kind), "kernel": kernels.KERNELS[0], **layout}
 
     def check_params(self, params: Params, device_kind: str) -> None:
         """Refuse also what flash kernels do not know, and the package's on a CPU."""
@@ -136,16 +136,16 @@ class Flash(BranchWorkload):
 
     def _path(self, branch: Branch, given: Inputs, params: Params) -> Path:
         kernel = one_of("kernel", params["kernel"], kernels.KERNELS)
-        way = one_of("way", params.get("way", WAYS[0]), WAYS)
+        layout = one_of("way", params.get("way", WAYS[0]), WAYS)
         if given.q.is_cuda:
-            return Path(flash(branch, given, kernel=kernel, way=way), partial(kernels.proved, kernel))
+            return Path(flash(branch, given, kernel=kernel, way=layout), partial(kernels.proved, kernel))
         return Path(chunked(branch, given), in_chunks)
 
 
 def in_chunks(operators: tuple[str, ...]) -> str | None:
     """Return the backend of chunks on a CPU: that it is chunks, and of what."""
-    found = backend_of(operators)
-    return None if found is None else f"chunks of {found}"
+    backend = backend_of(operators)
+    return None if backend is None else f"chunks of {backend}"
 
 
 SLIDING_MASKED: Workload = Masked(SLIDING)

@@ -74,11 +74,11 @@ def check(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> Check
 
     ``what`` says what the inputs are, as ``4 images``.
     """
-    seen = _watched(trainer, inputs, targets)
+    records = _watched(trainer, inputs, targets)
     worst = 0.0
     right: dict[int, Tensor] = {}
-    for each in seen:
-        worst = max(worst, _error(each, right))
+    for record in records:
+        worst = max(worst, _error(record, right))
     for weight in trainer.weights:
         worst = max(worst, relative_error([(weight.grad, right[id(weight)])]) if id(weight) in right else math.inf)
     right.clear()
@@ -90,24 +90,24 @@ def check(trainer: Trainer, inputs: Tensor, targets: Tensor, what: str) -> Check
 def relative_error(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Return ‖found − right‖ / ‖right‖ over pairs of tensors."""
     squares = Squares()
-    for found, right in pairs:
-        squares.add(found, right)
+    for actual, expected in pairs:
+        squares.add(actual, expected)
     return squares.error
 
 
 def _watched(trainer: Trainer, inputs: Tensor, targets: Tensor) -> list[_Seen]:
     """Leave the gradients of one pass with the weights, and return what passed through each layer, in order."""
-    seen: list[_Seen] = []
+    records: list[_Seen] = []
 
     def before(_: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (given[0].view_as(given[0]), *given[1:])  # a name of its own, so that its gradient is of this use alone
 
     def after(layer: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
-        each = _Seen(layer, given[0], out.detach().clone())
-        out.register_hook(each.keep_of_out)
+        record = _Seen(layer, given[0], out.detach().clone())
+        out.register_hook(record.keep_of_out)
         if given[0].requires_grad:
-            given[0].register_hook(each.keep_of_given)
-        seen.append(each)
+            given[0].register_hook(record.keep_of_given)
+        records.append(record)
 
     layers = [layer for layer in trainer.model.modules() if _is_checked(layer)]
     hooks = [layer.register_forward_pre_hook(before) for layer in layers]
@@ -117,7 +117,7 @@ def _watched(trainer: Trainer, inputs: Tensor, targets: Tensor) -> list[_Seen]:
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    return records
 
 
 def _is_checked(layer: Any) -> bool:
@@ -128,9 +128,9 @@ def _is_checked(layer: Any) -> bool:
 def _error(seen: _Seen, right: dict[int, Tensor]) -> float:
     """Return the error of a layer's output and of its input's gradient; add its weights' right ones to others' uses."""
     exact = copy.deepcopy(seen.layer).double()
-    given = seen.given.detach()
-    given = given.double().requires_grad_() if given.is_floating_point() else given
-    out = exact(given)
+    layer_input = seen.given.detach()
+    layer_input = layer_input.double().requires_grad_() if layer_input.is_floating_point() else layer_input
+    out = exact(layer_input)
     if seen.of_out is None or (seen.of_given is None) != (not seen.given.requires_grad):
         return math.inf
     out.backward(seen.of_out.double())
@@ -139,7 +139,7 @@ def _error(seen: _Seen, right: dict[int, Tensor]) -> float:
         right[key] = right[key] + other.grad if key in right else other.grad
     errors = [relative_error([(seen.out, out.detach())])]
     if seen.of_given is not None:
-        errors.append(relative_error([(seen.of_given, given.grad)]))
+        errors.append(relative_error([(seen.of_given, layer_input.grad)]))
     return max(errors)
 
 

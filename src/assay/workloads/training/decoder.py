@@ -72,6 +72,6 @@ class GptLike(nn.Module):  # type: ignore[misc]  # as above
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return what speaks for each token of the vocabulary to come next, as rows for all positions."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.layers(self.tokens(tokens) + self.positions(places))
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.layers(self.tokens(tokens) + self.positions(positions))
         return self.next(self.norm(x)).flatten(0, 1)

@@ -53,7 +53,7 @@ def from_folder(
     if where != "cpu":
         held = [(images.pin_memory(), classes.pin_memory()) for images, classes in held]
     turns = itertools.cycle(held)
-    mean, deviation = (torch.tensor(each, device=where).view(3, 1, 1) for each in (MEAN, DEVIATION))
+    mean, deviation = (torch.tensor(values, device=where).view(3, 1, 1) for values in (MEAN, DEVIATION))
 
     def feed() -> Batch:
         images, classes = next(turns)
@@ -68,11 +68,11 @@ def choose(folder: Path, count: int, seed: int) -> list[tuple[Path, int]]:
     classes = check_folder(folder)
     generator = np.random.default_rng(seed)
     some = generator.permutation(len(classes))[:count]
-    each = -(-count // len(some))
+    per_class = -(-count // len(some))
     named: list[tuple[Path, int]] = []
     for number in some:
         images = list(_images(classes[number]))
-        named += [(images[i], int(number)) for i in generator.permutation(len(images))[:each]]
+        named += [(images[i], int(number)) for i in generator.permutation(len(images))[:per_class]]
     if not named:
         raise BadInput(f"The subfolders of {folder} hold no image ({', '.join(sorted(SUFFIXES))}).")
     shuffled = [named[i] for i in generator.permutation(len(named))]
@@ -83,7 +83,7 @@ def check_folder(folder: Path) -> list[Path]:
     """Return the folders of the classes in order, or say what is wrong with the folder that holds them."""
     if not folder.is_dir():
         raise BadInput(f"folder is a folder of images with a subfolder for each class, and {folder} is none.")
-    classes = sorted(each for each in folder.iterdir() if each.is_dir())
+    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     if not 1 <= len(classes) <= CLASSES:
         raise BadInput(f"{folder} has {len(classes)} subfolders; it takes one for each class, at most {CLASSES}.")
     return classes

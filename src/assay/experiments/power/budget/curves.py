@@ -71,8 +71,8 @@ class Curve:
     def cap(self, watts: float) -> float:
         """Return the cap for so many watts, in whole watts, never below the lowest that was measured."""
         counted, caps = zip(*self.caps, strict=True)
-        wanted = float(np.interp(watts, counted, caps))
-        return max(float(np.floor(wanted + 1e-6)), float(np.ceil(caps[0] - 1e-6)))
+        cap_w = float(np.interp(watts, counted, caps))
+        return max(float(np.floor(cap_w + 1e-6)), float(np.ceil(caps[0] - 1e-6)))
 
 
 @dataclass(frozen=True)
@@ -92,20 +92,20 @@ def swept(rows: Sequence[SweepRow], wanted: str | None) -> tuple[Work, tuple[Swe
     caps = [row for row in rows if row.knob == POWER_LIMIT_W and row.calls_per_s > 0]
     if not caps:
         knobs = ", ".join(dict.fromkeys(row.knob for row in rows))
-        there = f"these are sweeps of {knobs}" if knobs else "there is no sweep"
-        raise BadInput(f"A budget needs `assay power sweep --limits … --apply`; {there}.")
+        available = f"these are sweeps of {knobs}" if knobs else "there is no sweep"
+        raise BadInput(f"A budget needs `assay power sweep --limits … --apply`; {available}.")
     parts: dict[Work, list[SweepRow]] = defaultdict(list)
     for row in caps:
         parts[_work(row)].append(row)
-    meant = {
+    matching = {
         work: own
         for work, own in parts.items()
         if wanted is None or work.label == wanted or work.label.partition(" ")[0] == wanted
     }
-    if len(meant) == 1:
-        return next((work, tuple(own)) for work, own in meant.items())
-    named = "; ".join(f"{work.label} ({work.origin})" for work in (meant or parts))
-    if not meant:
+    if len(matching) == 1:
+        return next((work, tuple(own)) for work, own in matching.items())
+    named = "; ".join(f"{work.label} ({work.origin})" for work in (matching or parts))
+    if not matching:
         raise BadInput(f"Nothing was swept with --workload {wanted}; there is {named}.")
     raise BadInput(f"Several things were swept, and their work does not add up: {named}. Name one with --workload.")
 
@@ -121,20 +121,20 @@ def curves_of(rows: Sequence[SweepRow], others: Iterable[GpuRow]) -> tuple[tuple
     notes: list[str] = []
     for row in rows:
         by_gpu[row.uuid].append(row)
-    found = {uuid: curve for uuid, own in by_gpu.items() if (curve := _curve(own)) is not None}
-    bare = [Card.of(own[0]) for uuid, own in by_gpu.items() if uuid not in found]
-    seen = {card.uuid for card in bare} | set(found)
+    curves = {uuid: curve for uuid, own in by_gpu.items() if (curve := _curve(own)) is not None}
+    without_curve = [Card.of(own[0]) for uuid, own in by_gpu.items() if uuid not in curves]
+    uuids = {card.uuid for card in without_curve} | set(curves)
     for other in others:
-        if other.uuid not in seen and other.device.startswith("cuda"):
-            seen.add(other.uuid)
-            bare.append(Card.of(other))
-    for card in bare:
-        peers = [curve for curve in found.values() if curve.own and curve.card.model == card.model]
+        if other.uuid not in uuids and other.device.startswith("cuda"):
+            uuids.add(other.uuid)
+            without_curve.append(Card.of(other))
+    for card in without_curve:
+        peers = [curve for curve in curves.values() if curve.own and curve.card.model == card.model]
         if peers:
-            found[card.uuid] = _middle(card, peers)
+            curves[card.uuid] = _middle(card, peers)
         else:
             notes.append(f"{card.host} GPU {card.slot} ({card.model}) has no curve, nor has any of its model.")
-    ordered = sorted(found.values(), key=lambda curve: (curve.card.host, curve.card.slot, curve.card.uuid))
+    ordered = sorted(curves.values(), key=lambda curve: (curve.card.host, curve.card.slot, curve.card.uuid))
     return tuple(ordered), tuple(notes)
 
 
@@ -166,11 +166,11 @@ def _most(rows: Sequence[SweepRow]) -> float:
     not bind either, it is the most that the GPU drew in the mean of a step, at whose peaks such a cap may bind.
     """
     caps = [cap for row in rows if (cap := _cap(row)) is not None]
-    drawn = [row.power_w for row in rows if row.power_w is not None]
+    powers_w = [row.power_w for row in rows if row.power_w is not None]
     full = max((row.calls_per_s for row in rows if _cap(row) is None), default=max(row.calls_per_s for row in rows))
     not_free = {cap for row in rows if (cap := _cap(row)) is not None and not _free(row, cap, full)}
     free = set(caps) - not_free
-    return min(free) if free and min(caps) in not_free else max(drawn or caps)
+    return min(free) if free and min(caps) in not_free else max(powers_w or caps)
 
 
 def _free(row: SweepRow, cap: float, full: float) -> bool:
@@ -200,16 +200,16 @@ def _repeats(rows: Sequence[SweepRow], watts: Samples, lowest: float) -> tuple[C
             if median > 0 and counted >= lowest:
                 parts[row.run, number].append((float(counted), row.calls_per_s * row.median_us / median))
     whole = max(map(len, parts.values()), default=0)
-    kept = [points for points in parts.values() if len(points) == whole]
-    if len(kept) < 2:
+    complete = [points for points in parts.values() if len(points) == whole]
+    if len(complete) < 2:
         return ()
-    return tuple(concave_fit(*np.array(points).T) for points in kept)
+    return tuple(concave_fit(*np.array(points).T) for points in complete)
 
 
 def _middle(card: Card, peers: Sequence[Curve]) -> Curve:
     """Return the middle of the curves of a model, as far as all of them reach."""
     number = min(len(peer.repeats) for peer in peers)
-    repeats = tuple(_median_of([peer.repeats[place] for peer in peers]) for place in range(number))
+    repeats = tuple(_median_of([peer.repeats[repeat] for peer in peers]) for repeat in range(number))
     fit = _median_of([peer.fit for peer in peers])
     low, high = max(peer.caps[0][1] for peer in peers), fit.x[-1]
     caps = ((fit.low, low), (high, max(low, high))) if high > fit.low else ((fit.low, low),)
@@ -221,6 +221,6 @@ def _median_of(fits: Sequence[Concave]) -> Concave:
     if low >= high:
         low = high = float(np.median([fit.x[-1] for fit in fits]))
     inner = {x for fit in fits for x in fit.x if low < x < high}
-    places = np.array(sorted({low, high} | inner))
-    heights = np.median([[fit.at(x) for x in places] for fit in fits], axis=0)
-    return concave_fit(places, heights)
+    knots = np.array(sorted({low, high} | inner))
+    heights = np.median([[fit.at(x) for x in knots] for fit in fits], axis=0)
+    return concave_fit(knots, heights)

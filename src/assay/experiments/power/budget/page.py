@@ -25,7 +25,7 @@ METHOD = "concave curves through the measured steps; Student's t over repeats"
 def findings_of(plan: Plan, work: Work) -> Findings:
     """Return what was decided, as claims."""
     binds: Verdict = "yes" if plan.binds else "no"
-    found = [
+    findings = [
         Finding(
             claim=f"{work.label}: {plan.watts:g} W are fewer than the GPUs would take",
             estimate=_estimate(plan.loss, "of the work is lost"),
@@ -48,7 +48,7 @@ def findings_of(plan: Plan, work: Work) -> Findings:
         verdict: Verdict = "unsure"
         if gain.low is not None and gain.high is not None:
             verdict = "yes" if gain.low > 0 else "no" if gain.high < 1e-3 else "unsure"
-        found.append(
+        findings.append(
             Finding(
                 claim=f"{work.label}: these caps do more work than an equal split",
                 estimate=_estimate(gain, "more work"),
@@ -58,7 +58,7 @@ def findings_of(plan: Plan, work: Work) -> Findings:
                 origin=work.origin,
             )
         )
-    return Findings(headline=words.headline(plan), findings=tuple(found))
+    return Findings(headline=words.headline(plan), findings=tuple(findings))
 
 
 def _estimate(sure: Sure, unit: str) -> Estimate:
@@ -68,16 +68,18 @@ def _estimate(sure: Sure, unit: str) -> Estimate:
 
 def page(plan: Plan, work: Work, *, notes: Sequence[str] = (), unusable: Sequence[str] = ()) -> Page:
     """Return the whole page."""
-    told: list[Element] = [caps_table(plan), *(_remarks(plan))]
+    result_elements: list[Element] = [caps_table(plan), *(_remarks(plan))]
     rows = tuple(words.commands(plan))
     title = "To be run by whoever may; nothing was set"
     lines = [Table(title=title, columns=_columns("host", "command"), rows=rows)] if rows else []
-    drawn: list[Element] = [*_frontier(plan), curves_figure(plan)]
-    trouble = [Text(text=said) for said in notes] + [Text(text=f"{t}.", tone="bad") for t in unusable[:MOST_TOLD]]
+    curve_elements: list[Element] = [*_frontier(plan), curves_figure(plan)]
+    trouble = [Text(text=note) for note in notes] + [
+        Text(text=f"{problem}.", tone="bad") for problem in unusable[:MOST_TOLD]
+    ]
     sections = (
-        Section(title="Results", elements=tuple(told)),
+        Section(title="Results", elements=tuple(result_elements)),
         Section(title="Commands", elements=tuple(lines)),
-        Section(title="Curves", elements=tuple(drawn)),
+        Section(title="Curves", elements=tuple(curve_elements)),
         Section(title="What to know of the rows", elements=tuple(trouble)),
     )
     return Page(
@@ -124,10 +126,10 @@ def _remarks(plan: Plan) -> list[Element]:
     if not plan.binds:
         return []
     over = plan.capped_w > plan.watts - plan.overhead_w + 1e-6
-    said = f"The caps add up to {plan.capped_w:.0f} W of {plan.watts - plan.overhead_w:g} W."
+    text = f"The caps add up to {plan.capped_w:.0f} W of {plan.watts - plan.overhead_w:g} W."
     if over:
-        said += " That is more, as some GPUs draw less than the lowest cap that was measured; other work may not."
-    return [Text(text=said, tone="unsure" if over else "plain")]
+        text += " That is more, as some GPUs draw less than the lowest cap that was measured; other work may not."
+    return [Text(text=text, tone="unsure" if over else "plain")]
 
 
 def _frontier(plan: Plan) -> list[Element]:
@@ -158,7 +160,7 @@ def curves_figure(plan: Plan) -> Lines:
     shown = [share for share in plan.shares if share.curve.own] or list(plan.shares)
     note = f"{MOST_CURVES} of {len(shown)} GPUs." if len(shown) > MOST_CURVES else None
     points = [point for share in shown[:MOST_CURVES] for point in share.curve.points]
-    broken: list[float | None] = [each for _, rate in points for each in (rate, None)]
+    broken: list[float | None] = [value for _, rate in points for value in (rate, None)]
     measured = Line(label="measured", x=tuple(watts for watts, _ in points for _ in range(2)), y=tuple(broken))
     return Lines(
         title="Curves, and what was measured",

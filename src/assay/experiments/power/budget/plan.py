@@ -87,8 +87,8 @@ def plan_of(curves: Sequence[Curve], watts: float, overhead_w: float = 0.0, min_
     if left <= 0:
         raise BadInput(f"--overhead {overhead_w:g} leaves nothing of --watts {watts:g} for the GPUs.")
     lows = [_least(curve, min_share) for curve in curves]
-    given = share_out([curve.fit for curve in curves], left, lows)
-    if given is None:
+    watts_per_gpu = share_out([curve.fit for curve in curves], left, lows)
+    if watts_per_gpu is None:
         least = sum(lows) + overhead_w
         why = "at the lowest caps that were measured"
         if min_share is not None:
@@ -99,19 +99,19 @@ def plan_of(curves: Sequence[Curve], watts: float, overhead_w: float = 0.0, min_
         )
     shares = tuple(
         Share(curve, w, curve.cap(w), curve.fit.at(w), curve.fit.at(w) / curve.full)
-        for curve, w in zip(curves, given, strict=True)
+        for curve, w in zip(curves, watts_per_gpu, strict=True)
     )
-    each = left / len(curves)
-    fair = all(each >= curve.fit.low - 1e-9 for curve in curves)
+    equal_share_w = left / len(curves)
+    fair = all(equal_share_w >= curve.fit.low - 1e-9 for curve in curves)
     return Plan(
         watts=watts,
         overhead_w=overhead_w,
         shares=shares,
         least_w=sum(curve.fit.low for curve in curves) + overhead_w,
         needed_w=sum(curve.fit.top for curve in curves),
-        loss=_sure(curves, lambda fits: _loss(fits, given), low=0.0),
-        equal_w=each if fair else None,
-        against_equal=_sure(curves, lambda fits: _gain(fits, given, each)) if fair else None,
+        loss=_sure(curves, lambda fits: _loss(fits, watts_per_gpu), low=0.0),
+        equal_w=equal_share_w if fair else None,
+        against_equal=_sure(curves, lambda fits: _gain(fits, watts_per_gpu, equal_share_w)) if fair else None,
     )
 
 
@@ -140,7 +140,7 @@ def _sure(curves: Sequence[Curve], of: Callable[[Sequence[Concave]], float], *, 
     repeats = min(len(curve.repeats) for curve in curves)
     if repeats < FEWEST:
         return Sure(value, None, None, repeats)
-    alone = np.array([of([curve.repeats[place] for curve in curves]) for place in range(repeats)])
+    alone = np.array([of([curve.repeats[repeat] for curve in curves]) for repeat in range(repeats)])
     half = quantile(CONFIDENCE, repeats - 1) * float(alone.std(ddof=1)) / math.sqrt(repeats)
     bottom = value - half if low is None else max(low, value - half)
     return Sure(value, bottom, value + half, repeats)
@@ -151,10 +151,10 @@ def frontier(curves: Sequence[Curve], points: int = 40) -> list[tuple[float, flo
     fits = [curve.fit for curve in curves]
     full = sum(fit.y[-1] for fit in fits)
     least, most = sum(fit.low for fit in fits), sum(fit.top for fit in fits)
-    found = []
+    rows = []
     for watts in np.linspace(least, most, points if most > least else 1):
-        given = share_out(fits, float(watts)) or [fit.low for fit in fits]
-        each = float(watts) / len(fits)
-        fair = total(fits, [each] * len(fits)) / full if all(each >= fit.low - 1e-9 for fit in fits) else None
-        found.append((float(watts), total(fits, given) / full, fair))
-    return found
+        watts_per_gpu = share_out(fits, float(watts)) or [fit.low for fit in fits]
+        equal_w = float(watts) / len(fits)
+        fair = total(fits, [equal_w] * len(fits)) / full if all(equal_w >= fit.low - 1e-9 for fit in fits) else None
+        rows.append((float(watts), total(fits, watts_per_gpu) / full, fair))
+    return rows

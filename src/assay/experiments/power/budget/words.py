@@ -44,7 +44,7 @@ def commands(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def script(plan: Plan) -> str:
     """Return the commands as text, host by host."""
-    parts = groupby(commands(plan), key=lambda each: each[0])
+    parts = groupby(commands(plan), key=lambda host_command: host_command[0])
     return "\n".join(f"# on {host}\n" + "\n".join(line for _, line in lines) for host, lines in parts)
 
 

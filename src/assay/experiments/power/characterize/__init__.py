@@ -40,8 +40,8 @@ class CharacterizeExperiment:
 
     def baselines(self, machine: Machine, options: CharacterizeOptions) -> frozenset[str]:
         """Return the trials in which all was idle."""
-        known = by_trial(machine, options, options.repeats)
-        return frozenset(trial for trial, where in known.items() if is_idle(where.case))
+        cases = by_trial(machine, options, options.repeats)
+        return frozenset(trial for trial, where in cases.items() if is_idle(where.case))
 
     def files(
         self, machine: Machine, options: CharacterizeOptions, findings: Findings, records: Records

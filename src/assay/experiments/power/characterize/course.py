@@ -65,11 +65,11 @@ class Course:
 
     def clock_by_heat(self, gpu: int) -> list[tuple[int, float, float, float]]:
         """Return for each degree the median clock and its quartiles, the coolest first."""
-        found = []
+        rows = []
         for degree, clocks in sorted(self.clocks.get(gpu, {}).items()):
             middle, low, high = np.quantile(clocks, [0.5, 0.25, 0.75])
-            found.append((degree, float(middle), float(low), float(high)))
-        return found
+            rows.append((degree, float(middle), float(low), float(high)))
+        return rows
 
 
 def course_of(records: Records, pairs: list[tuple[Placed, Record]], shown: Record | None) -> Course:

@@ -65,7 +65,7 @@ class Spread:
 def company_effects(options: CharacterizeOptions, rows: Sequence[GpuRow]) -> list[Effect]:
     """Return what company does in each case that has any, against the same base without it."""
     pairs = [(case, other) for case in options.cases if (other := without_company(case, options.cases)) is not None]
-    return [found for case, other in pairs if (found := effect(options, rows, case.name, other.name)) is not None]
+    return [result for case, other in pairs if (result := effect(options, rows, case.name, other.name)) is not None]
 
 
 def without_company(case: Case, cases: Sequence[Case]) -> Case | None:
@@ -88,7 +88,7 @@ def near_against_far(options: CharacterizeOptions, rows: Sequence[GpuRow]) -> li
         if _placements(near) == {"near"} and "far" in _placements(far)
         if (_moved_near(far), far.base) == (near.noise, near.base)
     ]
-    return [found for near, far in pairs if (found := effect(options, rows, far.name, near.name)) is not None]
+    return [result for near, far in pairs if (result := effect(options, rows, far.name, near.name)) is not None]
 
 
 def _placements(case: Case) -> set[str]:
@@ -105,9 +105,9 @@ def effect(options: CharacterizeOptions, rows: Sequence[GpuRow], case: str, agai
     time, gpus = _ratio(over, under, typical_us)
     if time is None:
         return None
-    found = ratio_of(time)
+    ratio = ratio_of(time)
     estimate = _estimate(time, CONFIDENCE)
-    if found is None or estimate is None:
+    if ratio is None or estimate is None:
         return None
     return Effect(
         case=case,
@@ -118,7 +118,7 @@ def effect(options: CharacterizeOptions, rows: Sequence[GpuRow], case: str, agai
         clock=_estimate(_ratio(over, under, lambda row: row.sm_mhz)[0], CONFIDENCE),
         hotter_c=_hotter(over, under),
         gpus=gpus,
-        verdict=judge(found, 0.0, options.minimum_effect),
+        verdict=judge(ratio, 0.0, options.minimum_effect),
     )
 
 
@@ -136,18 +136,18 @@ def _ratio(over: Sequence[GpuRow], under: Sequence[GpuRow], value: Quantity) -> 
 
 
 def _estimate(logs: list[float] | None, confidence: float) -> Estimate | None:
-    found = None if logs is None else ratio_of(logs, confidence)
-    if found is None:
+    ratio = None if logs is None else ratio_of(logs, confidence)
+    if ratio is None:
         return None
     return Estimate(
-        value=found.value,
-        low=found.low,
-        high=found.high,
+        value=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
         unit=TIMES,
         scope="run",
-        method=f"geometric mean of the ratios in {found.blocks} repeats, Student's t on their logarithms",
+        method=f"geometric mean of the ratios in {ratio.blocks} repeats, Student's t on their logarithms",
         confidence=confidence,
-        n=found.blocks,
+        n=ratio.blocks,
     )
 
 
@@ -159,20 +159,20 @@ def _hotter(over: Sequence[GpuRow], under: Sequence[GpuRow]) -> float | None:
 
 
 def _temperatures(rows: Sequence[GpuRow]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    readings: dict[str, list[float]] = {}
     for row in rows:
         if row.temperature_c is not None:
-            found.setdefault(row.uuid, []).append(row.temperature_c)
-    return {uuid: float(np.mean(values)) for uuid, values in found.items()}
+            readings.setdefault(row.uuid, []).append(row.temperature_c)
+    return {uuid: float(np.mean(values)) for uuid, values in readings.items()}
 
 
 def spreads(options: CharacterizeOptions, rows: Sequence[GpuRow]) -> list[Spread]:
     """Return how unequal the GPUs of each model are in each case in which two or more were measured."""
     return [
-        found
+        result
         for case in options.cases
         for model in dict.fromkeys(row.model for row in rows)
-        if (found := spread(case.name, model, rows, options.minimum_effect)) is not None
+        if (result := spread(case.name, model, rows, options.minimum_effect)) is not None
     ]
 
 
@@ -184,12 +184,12 @@ def spread(case: str, model: str, rows: Sequence[GpuRow], minimum_effect: float)
     common = sorted(set.intersection(*map(set, times.values()))) if len(times) > 1 else []
     if not common:
         return None
-    means = {uuid: float(np.mean([math.log(found[r]) for r in common])) for uuid, found in times.items()}
+    means = {uuid: float(np.mean([math.log(times_of_gpu[r]) for r in common])) for uuid, times_of_gpu in times.items()}
     slowest, fastest = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
     pairs = sum(1 for _ in combinations(means, 2))
     logs = [math.log(times[slowest][r] / times[fastest][r]) for r in common]
     confidence = 1 - (1 - CONFIDENCE) / pairs
-    ratio, found = _estimate(logs, confidence), ratio_of(logs, confidence)
+    ratio, log_ratio = _estimate(logs, confidence), ratio_of(logs, confidence)
     if ratio is None:
         return None
     return Spread(
@@ -200,5 +200,5 @@ def spread(case: str, model: str, rows: Sequence[GpuRow], minimum_effect: float)
         ratio=ratio,
         gpus=len(means),
         cv=float(np.std(np.exp(list(means.values())), ddof=1) / np.mean(np.exp(list(means.values())))),
-        verdict=judge(found, 0.0, minimum_effect),
+        verdict=judge(log_ratio, 0.0, minimum_effect),
     )

@@ -51,21 +51,21 @@ def strips(options: CharacterizeOptions, study: Study, records: Records) -> list
 
 def _strip(gpu: GpuCase, samples: Samples, scale: float) -> Strip:
     ends = [None if end is None else end * scale for end in (gpu.time.low, gpu.time.high)]
-    told = tuple((samples * scale).tolist())
-    return Strip(label=gpu.name, samples=told, value=gpu.time.value * scale, low=ends[0], high=ends[1])
+    values = tuple((samples * scale).tolist())
+    return Strip(label=gpu.name, samples=values, value=gpu.time.value * scale, low=ends[0], high=ends[1])
 
 
 def _samples(study: Study, records: Records, gpu: GpuCase) -> Samples:
     """Return every kernel of a GPU in a case, the fastest first."""
     device = gpu.one.device
-    found = [
+    chunks = [
         records.samples(series)
         for where, record in study.pairs
         if where.case.name == gpu.case and device in where.base and record.status == "ok"
         for series in record.series
         if (series.role, series.quantity) == (device, decisive([record], device))
     ]
-    ordered = np.sort(np.concatenate(found)) if found else np.zeros(0)
+    ordered = np.sort(np.concatenate(chunks)) if chunks else np.zeros(0)
     if len(ordered) > MOST_SAMPLES:
         ordered = ordered[np.linspace(0, len(ordered) - 1, MOST_SAMPLES).round().astype(np.intp)]
     return ordered
@@ -101,20 +101,20 @@ def over_the_run(study: Study, course: Course) -> list[Element]:
 
 
 def _noise(where: Placed, device: str) -> str:
-    return next((beside.part.subject.workload for beside in where.noise if beside.device == device), "")
+    return next((load.part.subject.workload for load in where.noise if load.device == device), "")
 
 
 def _spans(where: Placed, record: Record) -> dict[str, tuple[int, int]]:
     """Return when each device of a trial was busy with what was kept."""
-    found: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     names = {device: device for device in where.base}
-    names |= {f"{beside.part.subject.label} on {beside.device}": beside.device for beside in where.noise}
+    names |= {f"{load.part.subject.label} on {load.device}": load.device for load in where.noise}
     for series in record.series:
         device = names.get(series.role)
         if device is not None:
-            start_ns, end_ns = found.get(device, (series.start_ns, series.end_ns))
-            found[device] = min(start_ns, series.start_ns), max(end_ns, series.end_ns)
-    return found
+            start_ns, end_ns = spans.get(device, (series.start_ns, series.end_ns))
+            spans[device] = min(start_ns, series.start_ns), max(end_ns, series.end_ns)
+    return spans
 
 
 def _line(label: str, thinned: Thinned) -> Line:
@@ -174,13 +174,13 @@ def clock_over_heat(course: Course, workload: str) -> list[Element]:
     lines = [
         Line(
             label=f"GPU {gpu}",
-            x=tuple(float(degree) for degree, *_ in found),
-            y=tuple(middle for _, middle, _, _ in found),
-            low=tuple(low for _, _, low, _ in found),
-            high=tuple(high for *_, high in found),
+            x=tuple(float(degree) for degree, *_ in points),
+            y=tuple(middle for _, middle, _, _ in points),
+            low=tuple(low for _, _, low, _ in points),
+            high=tuple(high for *_, high in points),
         )
         for gpu in sorted(course.clocks)
-        if (found := course.clock_by_heat(gpu))
+        if (points := course.clock_by_heat(gpu))
     ]
     if not lines:
         return []

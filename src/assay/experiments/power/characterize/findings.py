@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def analyse(machine: Machine, options: CharacterizeOptions, records: Records) -> Findings:
     """Return the findings and all of them in a sentence."""
     study = study_of(machine, options, records)
-    told = _Telling(options, study)
+    writer = _Telling(options, study)
     return Findings(
         headline=headline(options, study),
         findings=(
-            *map(told.gpu, study.gpus),
-            *map(told.company, study.company),
-            *map(told.far, study.far),
-            *map(told.spread, study.spreads),
-            *told.without_result(),
+            *map(writer.gpu, study.gpus),
+            *map(writer.company, study.company),
+            *map(writer.far, study.far),
+            *map(writer.spread, study.spreads),
+            *writer.without_result(),
             *(_skipped(case, reason) for case, reason in study.left_out.items()),
         ),
     )

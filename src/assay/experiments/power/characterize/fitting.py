@@ -33,7 +33,7 @@ def optioned(
     kind = kind_of(devices[0])
     cases, left_out = found(wanted, machine, kind)
     if not cases:
-        raise MachineCannot(_none_fits({each.case: each.reason for each in left_out}))
+        raise MachineCannot(_none_fits({skipped_case.case: skipped_case.reason for skipped_case in left_out}))
     options = CharacterizeOptions(cases=with_baseline(cases, kind), left_out=left_out, devices=devices, **told)
     unfit = reasons(machine, options)
     if unfit and all(is_idle(case) or case.name in unfit for case in options.cases):
@@ -50,7 +50,7 @@ def reasons(machine: Machine, options: CharacterizeOptions) -> dict[str, str]:
     """Return the cases that are left out, each with the reason."""
     unfit = {case.name: why_not(machine, options, case) for case in options.cases}
     too_large = {name: reason for name, reason in unfit.items() if reason is not None}
-    return {**too_large, **{each.case: each.reason for each in options.left_out}}
+    return {**too_large, **{skipped_case.case: skipped_case.reason for skipped_case in options.left_out}}
 
 
 def within_budget(machine: Machine, options: CharacterizeOptions) -> tuple[CharacterizeOptions, float]:
@@ -61,16 +61,19 @@ def within_budget(machine: Machine, options: CharacterizeOptions) -> tuple[Chara
     """
     if options.budget_s is None:
         return options, 1.0
-    places = placed(machine, options, 1)
-    whole_s = sum(trial_s(trial_of(options, each)) for each in places)
-    shrinking_s = sum(each.case.duration_s + each.case.restarts * (each.case.settle_s or 0.0) for each in places)
+    placed_cases = placed(machine, options, 1)
+    whole_s = sum(trial_s(trial_of(options, placed_case)) for placed_case in placed_cases)
+    shrinking_s = sum(
+        placed_case.case.duration_s + placed_case.case.restarts * (placed_case.case.settle_s or 0.0)
+        for placed_case in placed_cases
+    )
     share = min(1.0, 1 - (whole_s - options.budget_s) / shrinking_s)
-    shortest_s = min(each.case.duration_s for each in places)
+    shortest_s = min(placed_case.case.duration_s for placed_case in placed_cases)
     if share * shortest_s < min(SHORTEST_TRIAL_S, shortest_s):
         least_s = whole_s - shrinking_s * (1 - SHORTEST_TRIAL_S / shortest_s)
         raise BadInput(
-            f"--budget {format_span(options.budget_s)} is too little for a repeat of {len(places)} trials, which with "
-            f"starting take {format_span(least_s)} at least; fewer --case or --gpus, or --no-rotate, need less."
+            f"--budget {format_span(options.budget_s)} is too little for a repeat of {len(placed_cases)} trials, which "
+            f"with starting take {format_span(least_s)} at least; fewer --case or --gpus, or --no-rotate, need less."
         )
     cases = tuple(
         case.model_copy(

@@ -35,11 +35,11 @@ def found(wanted: Sequence[Wanted], machine: Machine, kind: str) -> tuple[tuple[
     """
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for each in wanted:
+    for spec in wanted:
         try:
-            cases.append(_case(each, machine, kind))
+            cases.append(_case(spec, machine, kind))
         except Unfit as reason:
-            left_out.append(LeftOut(case=each.name, reason=str(reason)))
+            left_out.append(LeftOut(case=spec.name, reason=str(reason)))
     return tuple(cases), tuple(left_out)
 
 
@@ -71,13 +71,13 @@ def _case(wanted: Wanted, machine: Machine, kind: str) -> Case:
 
 def _subject(actor: Actor, kind: str, place: str) -> Subject:
     """Return a workload; where it is known and does not run on this kind of device, it is unfit and not unknown."""
-    given = {name: _text(value) for name, value in actor.params.items()}
+    params = {name: _text(value) for name, value in actor.params.items()}
     try:
-        subject = registry.subject(actor.workload, device_kind=kind, given=given)
+        subject = registry.subject(actor.workload, device_kind=kind, given=params)
     except MachineCannot as error:
         raise Unfit(_clause(error)) from None
     except BadInput as error:
-        if _runs_elsewhere(actor.workload, given, "cpu" if kind == "cuda" else "cuda"):
+        if _runs_elsewhere(actor.workload, params, "cpu" if kind == "cuda" else "cuda"):
             raise Unfit(_clause(error)) from None
         raise BadInput(f"{place}: {error}") from None
     library = LIBRARIES.get(subject.impl)
@@ -87,8 +87,8 @@ def _subject(actor: Actor, kind: str, place: str) -> Subject:
 
 
 def _clause(error: AssayError) -> str:
-    said = str(error).rstrip(".")
-    return said[:1].lower() + said[1:]
+    text = str(error).rstrip(".")
+    return text[:1].lower() + text[1:]
 
 
 def _runs_elsewhere(workload: str, given: dict[str, str], kind: str) -> bool:
@@ -127,10 +127,10 @@ def with_baseline(cases: tuple[Case, ...], kind: str) -> tuple[Case, ...]:
     if any(case.base.subject.workload == IDLE and case.base.count is None and not case.noise for case in cases):
         return cases
     names = {case.name for case in cases}
-    given = {} if find_spec("torch") is not None else {"context": "false"}
+    params = {} if find_spec("torch") is not None else {"context": "false"}
     idle = Case(
         name=IDLE if IDLE not in names else f"{IDLE}, all at once",
-        base=Part(subject=registry.subject(IDLE, device_kind=kind, given=given), count=None),
+        base=Part(subject=registry.subject(IDLE, device_kind=kind, given=params), count=None),
         repeats=max(case.repeats for case in cases),
         duration_s=max(case.duration_s for case in cases),
         settle_s=max((case.settle_s for case in cases if case.settle_s is not None), default=None),

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def rows_of(machine: Machine, options: CharacterizeOptions, records: Records) -> list[GpuRow]:
     """Return a row for each GPU that was timed well, in the order of the trials; idle watts stand beside."""
-    known = by_trial(machine, options, options.repeats)
-    pairs = [(known[r.trial], r) for r in records if r.trial in known and r.status == "ok"]
+    cases = by_trial(machine, options, options.repeats)
+    pairs = [(cases[r.trial], r) for r in records if r.trial in cases and r.status == "ok"]
     idle_w = _idle_watts(pairs)
     return [
         row
@@ -38,26 +38,26 @@ def rows_of(machine: Machine, options: CharacterizeOptions, records: Records) ->
 
 def _idle_watts(pairs: list[tuple[Placed, Record]]) -> dict[tuple[int, str], float]:
     """Return what each device drew when idle, by repeat; where a repeat has none, what the others say."""
-    seen: dict[tuple[int, str], float] = {}
+    idle_watts: dict[tuple[int, str], float] = {}
     for where, record in pairs:
         for device in where.base if is_idle(where.case) else ():
             gpu = seen_of(record, device)
             power_w = None if gpu is None else power_of(record, gpu)
             if power_w is not None:
-                seen[where.repeat, device] = power_w
+                idle_watts[where.repeat, device] = power_w
     repeats = {where.repeat for where, _ in pairs}
-    for device in {device for _, device in seen}:
-        usual_w = float(np.mean([watts for (_, other), watts in seen.items() if other == device]))
+    for device in {device for _, device in idle_watts}:
+        usual_w = float(np.mean([watts for (_, other), watts in idle_watts.items() if other == device]))
         for repeat in repeats:
-            seen.setdefault((repeat, device), usual_w)
-    return seen
+            idle_watts.setdefault((repeat, device), usual_w)
+    return idle_watts
 
 
 def seen_of(record: Record, device: str) -> GpuSeen | None:
     """Return what the monitor saw of a device; sensors are of whole GPUs, so that a part of one has none."""
     kind, _, number = device.partition(":")
     gpus = record.meanwhile.gpus if record.meanwhile is not None else ()
-    return next((seen for seen in gpus if kind == "cuda" and number == str(seen.gpu)), None)
+    return next((stats for stats in gpus if kind == "cuda" and number == str(stats.gpu)), None)
 
 
 def power_of(record: Record, seen: GpuSeen) -> float | None:
@@ -85,10 +85,10 @@ class _Timed:
             return None
         samples = [self.records.samples(s) for s in series]
         calls = sum(s.n * s.calls_per_sample for s in series)
-        told = summarise(self.device, 0, quantity, "µs", samples)
-        seen = seen_of(self.record, self.device)
+        summary = summarise(self.device, 0, quantity, "µs", samples)
+        stats = seen_of(self.record, self.device)
         call_s = sum(s.end_ns - s.start_ns for s in series) / 1e9 / calls
-        joules = self._joules(seen, call_s)
+        joules = self._joules(stats, call_s)
         flop = (facts.flop if (facts := self._facts()) is not None else None) or None
         subject, window = self.where.case.base.subject, self.record.window
         return GpuRow(
@@ -106,22 +106,22 @@ class _Timed:
             neighbours=self.where.company_of(self.device),
             n=calls,
             quantity=quantity,
-            median_us=told.estimate.value,
-            low_us=told.estimate.low,
-            high_us=told.estimate.high,
-            quartiles_us=told.quartiles,
-            mean_us=told.mean,
+            median_us=summary.estimate.value,
+            low_us=summary.estimate.low,
+            high_us=summary.estimate.high,
+            quartiles_us=summary.quartiles,
+            mean_us=summary.mean,
             cv=within_processes(samples),
-            restart_medians_us=tuple(float(np.median(each)) for each in samples),
+            restart_medians_us=tuple(float(np.median(sample_set)) for sample_set in samples),
             energy_per_call_j=joules[0],
             energy_low_j=joules[1],
             energy_high_j=joules[2],
             gflop_per_j=flop / 1e9 / joules[0] if flop and joules[0] else None,
-            power_w=power_of(self.record, seen) if seen is not None else None,
-            sm_mhz=seen.sm_mhz_mean if seen is not None else None,
-            temperature_c=seen.temperature_mean_c if seen is not None else None,
-            utilisation_percent=seen.utilisation_percent if seen is not None else None,
-            held_back=seen.throttle_share if seen is not None else {},
+            power_w=power_of(self.record, stats) if stats is not None else None,
+            sm_mhz=stats.sm_mhz_mean if stats is not None else None,
+            temperature_c=stats.temperature_mean_c if stats is not None else None,
+            utilisation_percent=stats.utilisation_percent if stats is not None else None,
+            held_back=stats.throttle_share if stats is not None else {},
             idle_w=idle_w,
         )
 
@@ -135,17 +135,19 @@ class _Timed:
         return energy.value * share, ends[0], ends[1]
 
     def _facts(self) -> SubjectFacts | None:
-        told = [
+        facts_of_device = [
             facts for evidence in self.record.evidence if evidence.role == self.device for facts in evidence.subjects
         ]
-        return told[0] if told else None
+        return facts_of_device[0] if facts_of_device else None
 
     def _measured(self) -> dict[str, float]:
         """Return what a parameter that the worker chose came to: a size that fills the card."""
         facts = self._facts()
-        found = facts.measured or {} if facts is not None else {}
-        wanted = self.where.case.base.subject.params
-        return {name: int(value) if value == int(value) else value for name, value in found.items() if name in wanted}
+        measured = facts.measured or {} if facts is not None else {}
+        params = self.where.case.base.subject.params
+        return {
+            name: int(value) if value == int(value) else value for name, value in measured.items() if name in params
+        }
 
     def _which(self) -> dict[str, str | int]:
         """Return which device it is: a GPU, an instance of one, or a group of cores."""

@@ -34,27 +34,27 @@ def _costs(gpus: list[GpuCase]) -> str:
     size = f" (n = {one.params['n']})" if isinstance(one.params.get("n"), int) else ""
     models = list(dict.fromkeys(gpu.one.model for gpu in gpus))
     many = f"{len(gpus)} × " if len(gpus) > 1 else ""
-    told = [span(format_time(times[0]), format_time(times[-1]))]
+    parts = [span(format_time(times[0]), format_time(times[-1]))]
     energies = sorted(gpu.energy.value for gpu in gpus if gpu.energy is not None)
     watts = sorted(power for gpu in gpus if (power := gpu.mean("power_w")) is not None)
     if energies:
-        told.append(span(joules(energies[0]), joules(energies[-1])))
+        parts.append(span(joules(energies[0]), joules(energies[-1])))
     if watts:
-        told.append(f"at {span(f'{watts[0]:.0f} W', f'{watts[-1]:.0f} W')}")
+        parts.append(f"at {span(f'{watts[0]:.0f} W', f'{watts[-1]:.0f} W')}")
     spread = [gpu.cv for gpu in gpus if gpu.cv is not None]
     steady = f", CV {max(spread):.2%}" if spread else ""
-    return f"{one.workload}{size} takes {', '.join(told)} on {many}{' and '.join(models)}{steady}."
+    return f"{one.workload}{size} takes {', '.join(parts)} on {many}{' and '.join(models)}{steady}."
 
 
 def _unequal(study: Study, case: str) -> str:
     """Say which GPU is slowest, and by how much; or that none is."""
-    told = [spread for spread in study.spreads if spread.case == case]
-    if not told:
+    case_spreads = [spread for spread in study.spreads if spread.case == case]
+    if not case_spreads:
         return ""
-    worst = max(told, key=lambda spread: spread.ratio.value)
+    worst = max(case_spreads, key=lambda spread: spread.ratio.value)
     if worst.verdict == "yes":
-        said = change(worst.ratio) or ""
-        return f"{worst.slowest} is the slowest: {said.replace('+', '')} beyond {worst.fastest}."
+        change_phrase = change(worst.ratio) or ""
+        return f"{worst.slowest} is the slowest: {change_phrase.replace('+', '')} beyond {worst.fastest}."
     if worst.verdict == "no":
         return f"None is slower than another by what counts ({percent(worst.ratio.value)} at most)."
     return (
@@ -82,8 +82,8 @@ def _size(effect: Effect) -> float:
 
 def _distance(study: Study) -> str:
     """Say whether far neighbours do something else than near ones."""
-    told = [e for e in study.far if e.verdict == "yes"]
-    return f"Far instead of near neighbours: {change(told[0].time)}." if told else ""
+    effects = [e for e in study.far if e.verdict == "yes"]
+    return f"Far instead of near neighbours: {change(effects[0].time)}." if effects else ""
 
 
 def _not_measured(options: CharacterizeOptions, study: Study) -> str:
@@ -99,5 +99,5 @@ def _not_measured(options: CharacterizeOptions, study: Study) -> str:
 
 def _only_idle(study: Study) -> str:
     """Say what was drawn when nothing was done, where that is all that was measured."""
-    told = [f"{gpu.name} {power:.0f} W" for gpu in study.gpus if (power := gpu.mean("power_w")) is not None]
-    return f"Only idle power was measured: {listed(told)}." if told else ""
+    powers = [f"{gpu.name} {power:.0f} W" for gpu in study.gpus if (power := gpu.mean("power_w")) is not None]
+    return f"Only idle power was measured: {listed(powers)}." if powers else ""

@@ -78,10 +78,10 @@ class Kernels:
 
 def traced(machine: Machine, options: CharacterizeOptions, records: Records) -> Iterator[Kernels]:
     """Give every kernel that was kept, stretch by stretch, in the order the trials were taken."""
-    known = by_trial(machine, options, options.repeats)
+    cases = by_trial(machine, options, options.repeats)
     for record in records:
-        if record.trial in known:
-            where = known[record.trial]
+        if record.trial in cases:
+            where = cases[record.trial]
             roles = {role.name: role for role in trial_of(options, where).roles}
             yield from _Tracer(machine, records, record, where, roles).kernels()
 
@@ -183,10 +183,10 @@ def _columns(kernels: Kernels) -> list[Sequence[object]]:
 
 
 def _known(values: Floats) -> list[float | None]:
-    found: list[float | None] = np.round(values, 3).tolist()
-    for place in np.flatnonzero(np.isnan(values)):
-        found[place] = None
-    return found
+    rounded: list[float | None] = np.round(values, 3).tolist()
+    for index in np.flatnonzero(np.isnan(values)):
+        rounded[index] = None
+    return rounded
 
 
 def as_csv(stretches: Iterator[Kernels]) -> Iterator[str]:

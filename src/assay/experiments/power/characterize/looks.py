@@ -54,17 +54,17 @@ class Looks:
 
 def looks_of(lines: Iterable[Line], gpu: int) -> Looks:
     """Return what was read of one GPU, by its number."""
-    near_ns, found = NEAR_NS, []
+    near_ns, samples = NEAR_NS, []
     for line in lines:
         if isinstance(line, Header):
             near_ns = max(NEAR_NS, round(1.5e9 * line.interval_s))
         elif isinstance(line, GpuSample) and line.gpu == gpu:
-            found.append(line)
-    found.sort(key=lambda look: look.t_ns)
+            samples.append(line)
+    samples.sort(key=lambda sample: sample.t_ns)
     return Looks(
-        t_ns=np.array([look.t_ns for look in found], dtype=np.int64),
-        values={name: _column([getattr(look, name) for look in found]) for name in SENSORS},
-        throttle=tuple(look.throttle for look in found),
+        t_ns=np.array([sample.t_ns for sample in samples], dtype=np.int64),
+        values={name: _column([getattr(sample, name) for sample in samples]) for name in SENSORS},
+        throttle=tuple(sample.throttle for sample in samples),
         near_ns=near_ns,
     )
 
@@ -79,39 +79,39 @@ def laid(looks: Looks, start_ns: Moments, end_ns: Moments) -> dict[str, Floats]:
 
 
 def _laid(looks: Looks, values: Floats, start_ns: Moments, end_ns: Moments) -> Floats:
-    known = np.isfinite(values)
-    t_ns, values = looks.t_ns[known], values[known]
+    finite = np.isfinite(values)
+    t_ns, values = looks.t_ns[finite], values[finite]
     if not len(t_ns):
         return np.full(len(start_ns), np.nan)
     first, behind = np.searchsorted(t_ns, start_ns, "left"), np.searchsorted(t_ns, end_ns, "right")
     sums = np.concatenate([[0.0], np.cumsum(values)])
     within = (sums[behind] - sums[first]) / np.maximum(behind - first, 1)
-    place, gap_ns = _nearest(t_ns, start_ns, end_ns)
-    beside = np.where(gap_ns <= looks.near_ns, values[place], np.nan)
-    return np.where(behind > first, within, beside)
+    index, gap_ns = _nearest(t_ns, start_ns, end_ns)
+    nearest = np.where(gap_ns <= looks.near_ns, values[index], np.nan)
+    return np.where(behind > first, within, nearest)
 
 
 def _nearest(t_ns: Moments, start_ns: Moments, end_ns: Moments) -> tuple[Moments, Moments]:
     """Return for each kernel the look nearest to it, and how far it is from its nearer edge."""
     after = np.searchsorted(t_ns, start_ns).clip(0, len(t_ns) - 1)
     before = (after - 1).clip(0)
-    gaps = [np.maximum(np.maximum(start_ns - t_ns[place], t_ns[place] - end_ns), 0) for place in (before, after)]
+    gaps = [np.maximum(np.maximum(start_ns - t_ns[index], t_ns[index] - end_ns), 0) for index in (before, after)]
     nearer = gaps[0] < gaps[1]
     return np.where(nearer, before, after), np.where(nearer, gaps[0], gaps[1])
 
 
 def held_back(looks: Looks, start_ns: Moments, end_ns: Moments) -> list[str | None]:
     """Return for each kernel why its clock was not higher, at any look while it ran; null where none was near."""
-    told = [(t, reasons) for t, reasons in zip(looks.t_ns, looks.throttle, strict=True) if reasons is not None]
-    reasons = tuple(dict.fromkeys(reason for _, several in told for reason in several))
-    plain = Looks(np.array([t for t, _ in told], dtype=np.int64), {}, (), looks.near_ns)
-    seen = np.isfinite(_laid(plain, np.zeros(len(told)), start_ns, end_ns))
+    entries = [(t, reasons) for t, reasons in zip(looks.t_ns, looks.throttle, strict=True) if reasons is not None]
+    reasons = tuple(dict.fromkeys(reason for _, several in entries for reason in several))
+    plain = Looks(np.array([t for t, _ in entries], dtype=np.int64), {}, (), looks.near_ns)
+    covered = np.isfinite(_laid(plain, np.zeros(len(entries)), start_ns, end_ns))
     codes = np.zeros(len(start_ns), dtype=np.int64)
     for bit, reason in enumerate(reasons):
-        share = _laid(plain, np.array([float(reason in several) for _, several in told]), start_ns, end_ns)
+        share = _laid(plain, np.array([float(reason in several) for _, several in entries]), start_ns, end_ns)
         codes += (share > 0).astype(np.int64) << bit
     words = {code: "; ".join(r for bit, r in enumerate(reasons) if code >> bit & 1) for code in set(codes.tolist())}
     return [
         (words[code] or NOTHING_HELD) if near else None
-        for code, near in zip(codes.tolist(), seen.tolist(), strict=True)
+        for code, near in zip(codes.tolist(), covered.tolist(), strict=True)
     ]

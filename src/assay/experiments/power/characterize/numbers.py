@@ -67,8 +67,8 @@ class GpuCase:
 
     def mean(self, quantity: str) -> float | None:
         """Return the mean of a quantity over the repeats that tell it."""
-        told = [value for row in self.rows if (value := getattr(row, quantity)) is not None]
-        return float(np.mean(told)) if told else None
+        values = [value for row in self.rows if (value := getattr(row, quantity)) is not None]
+        return float(np.mean(values)) if values else None
 
     def held_back(self) -> dict[str, float]:
         """Return the share of the time that each reason kept the clock from being higher; idleness is none."""
@@ -88,17 +88,20 @@ def per_gpu(rows: Iterable[GpuRow]) -> list[GpuCase]:
     grouped: dict[tuple[str, str], list[GpuRow]] = {}
     for row in sorted(rows, key=lambda row: row.slot):
         grouped.setdefault((row.case, row.uuid), []).append(row)
-    return [GpuCase(case, tuple(found), time_of(found), energy_of(found)) for (case, _), found in grouped.items()]
+    return [
+        GpuCase(case, tuple(case_rows), time_of(case_rows), energy_of(case_rows))
+        for (case, _), case_rows in grouped.items()
+    ]
 
 
 def by_repeat(rows: Iterable[GpuRow], value: Callable[[GpuRow], float | None]) -> dict[int, float]:
     """Return a positive quantity in each repeat; of several trials in one, their geometric mean."""
-    found: dict[int, list[float]] = {}
+    values_of_repeat: dict[int, list[float]] = {}
     for row in rows:
-        told = value(row)
-        if told is not None and told > 0:
-            found.setdefault(row.repeat, []).append(told)
-    return {repeat: math.exp(float(np.mean(np.log(values)))) for repeat, values in found.items()}
+        number = value(row)
+        if number is not None and number > 0:
+            values_of_repeat.setdefault(row.repeat, []).append(number)
+    return {repeat: math.exp(float(np.mean(np.log(values)))) for repeat, values in values_of_repeat.items()}
 
 
 def typical_us(row: GpuRow) -> float:
@@ -124,22 +127,22 @@ def time_of(rows: Sequence[GpuRow]) -> Estimate:
 
 def energy_of(rows: Sequence[GpuRow]) -> Estimate | None:
     """Return the energy of a call: the spread of repeats (of one, that of its times) and the sensor's interval."""
-    told = [row for row in rows if row.energy_per_call_j is not None]
-    repeats = by_repeat(told, lambda row: row.energy_per_call_j)
+    measured = [row for row in rows if row.energy_per_call_j is not None]
+    repeats = by_repeat(measured, lambda row: row.energy_per_call_j)
     if not repeats:
         return None
-    found = joules_of(
-        [_draw(value, [row for row in told if row.repeat == repeat]) for repeat, value in repeats.items()]
+    estimate = joules_of(
+        [_draw(value, [row for row in measured if row.repeat == repeat]) for repeat, value in repeats.items()]
     )
-    method = f"the card's energy over the calls made meanwhile; {found.method}"
-    return found.model_copy(update={"method": method, "n": len(told)})
+    method = f"the card's energy over the calls made meanwhile; {estimate.method}"
+    return estimate.model_copy(update={"method": method, "n": len(measured)})
 
 
 def _draw(value: float, rows: Sequence[GpuRow]) -> Draw:
     """Return what one repeat gave; how far its calls leave energy open is what they leave open of its time."""
     halves = [_half(row) for row in rows]
-    known = [half for half in halves if half is not None]
-    sensor = float(np.mean(known)) if len(known) == len(halves) else None
+    present = [half for half in halves if half is not None]
+    sensor = float(np.mean(present)) if len(present) == len(halves) else None
     spread = time_of(rows).relative_half_width
     return Draw(value, sensor, sum(row.n for row in rows), spread)
 

@@ -56,10 +56,10 @@ def _many(options: CharacterizeOptions, study: Study) -> str:
     """Count the cases that were measured, of how many where not all were, and devices."""
     measured, every = len({gpu.case for gpu in study.gpus}), len(options.cases) + len(options.left_out)
     cases = f"{every} case{'' if every == 1 else 's'}"
-    told = cases if measured == every else f"{measured} of {cases}"
+    count_of_cases = cases if measured == every else f"{measured} of {cases}"
     devices, called = len(options.devices), tables.called(options)
     one = called.replace("GPUs", "GPU").replace("groups", "group")
-    return f"{told} on {devices} {one if devices == 1 else called}"
+    return f"{count_of_cases} on {devices} {one if devices == 1 else called}"
 
 
 def _results(options: CharacterizeOptions, study: Study, records: Records) -> tuple[Element, ...]:
@@ -82,16 +82,16 @@ def _without_watts(study: Study) -> list[Element]:
     if not study.gpus:
         return []
     if not any(record.meanwhile is not None for _, record in study.pairs):
-        said = "No monitor watched: there are times, and neither watts nor clocks nor heat beside them."
-        return [Text(text=said, tone="unsure")]
+        text = "No monitor watched: there are times, and neither watts nor clocks nor heat beside them."
+        return [Text(text=text, tone="unsure")]
     if not any(gpu.one.device.startswith("cuda") for gpu in study.gpus):
         return [Text(text="Groups of cores have no sensors of their own: watts, clocks and heat are told of GPUs.")]
     notes = dict.fromkeys(
-        seen.energy_note
+        stats.energy_note
         for _, record in study.pairs
         if record.meanwhile is not None and record.status == "ok"
-        for seen in record.meanwhile.gpus
-        if seen.energy is None and seen.energy_note
+        for stats in record.meanwhile.gpus
+        if stats.energy is None and stats.energy_note
     )
     return [Text(text=f"Some energy: {note}.", tone="unsure") for note in list(notes)[:2]]
 
@@ -101,11 +101,11 @@ def _mixed(study: Study) -> list[Element]:
     models = dict.fromkeys(gpu.one.model for gpu in study.gpus)
     if len(models) < 2:
         return []
-    told = "; ".join(
+    model_list = "; ".join(
         f"{model}: {', '.join(dict.fromkeys(gpu.name for gpu in study.gpus if gpu.one.model == model))}"
         for model in models
     )
-    return [Text(text=f"GPUs of different models are here ({told}); each is compared with its own kind only.")]
+    return [Text(text=f"GPUs of different models are here ({model_list}); each is compared with its own kind only.")]
 
 
 def _courses(

@@ -40,7 +40,7 @@ class Placed:
     def company_of(self, device: str) -> tuple[str, ...]:
         """Return what else runs meanwhile, as seen from one of the timed devices: ``cuda:1 resnet50@torch``."""
         others = [f"{other} {self.case.base.subject.label}" for other in self.base if other != device]
-        return (*others, *(f"{beside.device} {beside.part.subject.label}" for beside in self.noise))
+        return (*others, *(f"{load.device} {load.part.subject.label}" for load in self.noise))
 
 
 class NoRoom(Exception):
@@ -62,34 +62,36 @@ def places(machine: Machine, options: CharacterizeOptions, case: Case, repeat: i
     Raises:
         NoRoom: It cannot be measured on these devices at all.
     """
-    found: list[Placed] = []
+    placed_cases: list[Placed] = []
     reasons: list[str] = []
     for base in _bases(options, case, repeat):
         lot = random.Random(f"{options.seed}/{case.name}/{repeat}/{base}")  # noqa: S311 - a place is no secret
         try:
-            found.append(Placed(case, repeat, base, _company(machine, options, case, base, lot)))
+            placed_cases.append(Placed(case, repeat, base, _company(machine, options, case, base, lot)))
         except NoRoom as reason:
             reasons.append(str(reason))
-    if not found:
+    if not placed_cases:
         raise NoRoom(reasons[0])
-    return tuple(found)
+    return tuple(placed_cases)
 
 
 def _bases(options: CharacterizeOptions, case: Case, repeat: int) -> list[tuple[str, ...]]:
     """Return the sets of devices that are timed at once, one set a trial."""
-    there = options.devices
+    available = options.devices
     if case.base.devices:
-        _refuse_strange(case.base.devices, there)
+        _refuse_strange(case.base.devices, available)
         return [case.base.devices]
-    count = len(there) if case.base.count is None else case.base.count
-    beside = sum(part.count or 1 for part in case.noise if part.placement != "same" and not part.devices)
-    if count + beside > len(there):
-        sum_of = f" ({count} timed, {beside} beside)" if beside else ""
-        raise NoRoom(f"it needs {count + beside} {_devices(there, count + beside)}{sum_of}, and {_there(there)}")
-    free = there if case.rotate else there[:count]
+    count = len(available) if case.base.count is None else case.base.count
+    load_count = sum(part.count or 1 for part in case.noise if part.placement != "same" and not part.devices)
+    if count + load_count > len(available):
+        sum_of = f" ({count} timed, {load_count} beside)" if load_count else ""
+        raise NoRoom(
+            f"it needs {count + load_count} {_devices(available, count + load_count)}{sum_of}, and {_there(available)}"
+        )
+    free = available if case.rotate else available[:count]
     shift = repeat - 1 if case.rotate else 0
     turns = len(free) // math.gcd(len(free), count)
-    return [tuple(free[(shift + turn * count + place) % len(free)] for place in range(count)) for turn in range(turns)]
+    return [tuple(free[(shift + turn * count + index) % len(free)] for index in range(count)) for turn in range(turns)]
 
 
 def _there(devices: tuple[str, ...]) -> str:
@@ -102,32 +104,32 @@ def _devices(devices: tuple[str, ...], count: int) -> str:
 
 
 def _refuse_strange(wanted: tuple[str, ...], there: tuple[str, ...]) -> None:
-    strange = [device for device in wanted if device not in there]
-    if strange:
-        raise NoRoom(f"{strange[0]} is not among the devices of this run")
+    missing = [device for device in wanted if device not in there]
+    if missing:
+        raise NoRoom(f"{missing[0]} is not among the devices of this run")
 
 
 def _company(
     machine: Machine, options: CharacterizeOptions, case: Case, base: tuple[str, ...], lot: random.Random
 ) -> tuple[Beside, ...]:
     """Return the loads beside a set of timed devices, each on a device of its own unless it is to be on the same."""
-    found: list[Beside] = []
+    loads: list[Beside] = []
     named = {device for part in case.noise for device in part.devices}
     for part in case.noise:
         if part.placement == "same":
-            found += [Beside(part, device) for device in base]
+            loads += [Beside(part, device) for device in base]
             continue
         if part.devices:
             _refuse_strange(part.devices, options.devices)
-            taken = [device for device in part.devices if device in base]
-            if taken:
-                raise NoRoom(f"{taken[0]} would be both timed and noise")
-            found += [Beside(part, device) for device in part.devices]
+            timed = [device for device in part.devices if device in base]
+            if timed:
+                raise NoRoom(f"{timed[0]} would be both timed and noise")
+            loads += [Beside(part, device) for device in part.devices]
             continue
-        used = {*base, *named, *(beside.device for beside in found)}
+        used = {*base, *named, *(load.device for load in loads)}
         free = [device for device in options.devices if device not in used]
-        found += [Beside(part, device) for device in _chosen(machine, part, base, free, lot)]
-    return tuple(found)
+        loads += [Beside(part, device) for device in _chosen(machine, part, base, free, lot)]
+    return tuple(loads)
 
 
 def _chosen(machine: Machine, part: NoisePart, base: tuple[str, ...], free: list[str], lot: random.Random) -> list[str]:

@@ -37,14 +37,14 @@ def is_idle(case: Case) -> bool:
 
 def placed(machine: Machine, options: CharacterizeOptions, repeat: int) -> tuple[Placed, ...]:
     """Return all that is measured in one repeat, in the order of the file."""
-    found: list[Placed] = []
+    placed_cases: list[Placed] = []
     for case in options.cases:
         if repeat <= case.repeats:
             try:
-                found += places(machine, options, case, repeat)
+                placed_cases += places(machine, options, case, repeat)
             except NoRoom:
                 continue
-    return tuple(found)
+    return tuple(placed_cases)
 
 
 def trial_of(options: CharacterizeOptions, where: Placed) -> Trial:
@@ -76,17 +76,17 @@ def _roles(options: CharacterizeOptions, where: Placed) -> tuple[Role, ...]:
         Role(name=device, subjects=(where.case.base.subject,), devices=(device,), isolation=options.isolation)
         for device in where.base
     ]
-    for beside in where.noise:
-        name = f"{beside.part.subject.label} on {beside.device}"
+    for load in where.noise:
+        name = f"{load.part.subject.label} on {load.device}"
         others = sum(role.name.startswith(name) for role in roles)
         roles.append(
             Role(
                 name=f"{name} ({others + 1})" if others else name,
-                subjects=(beside.part.subject,),
+                subjects=(load.part.subject,),
                 duty="load",
-                devices=(beside.device,),
+                devices=(load.device,),
                 isolation=options.isolation,
-                worker=sum(beside.device in role.devices for role in roles),
+                worker=sum(load.device in role.devices for role in roles),
             )
         )
     return tuple(roles)
@@ -114,12 +114,16 @@ def block_of(
 ) -> Block | None:
     """Return one repeat, its trials in random order; null where nothing is left that may work."""
     hopeless = _hopeless(machine, options, repeat, records)
-    trials = [trial_of(options, each) for each in placed(machine, options, repeat) if _key(each) not in hopeless]
+    trials = [
+        trial_of(options, placed_case)
+        for placed_case in placed(machine, options, repeat)
+        if _key(placed_case) not in hopeless
+    ]
     if not trials:
         return None
     random.Random(f"{options.seed}/{repeat}").shuffle(trials)  # noqa: S311 - an order is no secret
-    why = f"every case, every device in turn, {repeat} of {options.repeats}"
-    return Block(name=block_name(repeat), why=why, trials=tuple(trials))
+    reason = f"every case, every device in turn, {repeat} of {options.repeats}"
+    return Block(name=block_name(repeat), why=reason, trials=tuple(trials))
 
 
 def _key(where: Placed) -> tuple[str, tuple[str, ...]]:
@@ -130,40 +134,40 @@ def _hopeless(
     machine: Machine, options: CharacterizeOptions, repeat: int, records: Iterable[Record]
 ) -> set[tuple[str, tuple[str, ...]]]:
     """Return the cases on those devices on which they went wrong again and again."""
-    known = by_trial(machine, options, repeat - 1)
+    cases = by_trial(machine, options, repeat - 1)
     states: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for record in records:
-        if record.trial in known:
-            states[_key(known[record.trial])].append(record.status)
-    return {key for key, seen in states.items() if len(seen) >= TRIES and "ok" not in seen}
+        if record.trial in cases:
+            states[_key(cases[record.trial])].append(record.status)
+    return {key for key, statuses in states.items() if len(statuses) >= TRIES and "ok" not in statuses}
 
 
 def by_trial(machine: Machine, options: CharacterizeOptions, repeats: int) -> dict[str, Placed]:
     """Return what each trial of the first repeats is, by its id."""
     return {
-        trial_of(options, each).id: each
+        trial_of(options, placed_case).id: placed_case
         for repeat in range(1, repeats + 1)
-        for each in placed(machine, options, repeat)
+        for placed_case in placed(machine, options, repeat)
     }
 
 
 def next_step(machine: Machine, options: CharacterizeOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another."""
-    taken = list(records)
-    done = len({record.block for record in taken})
+    all_records = list(records)
+    done = len({record.block for record in all_records})
     if done >= options.repeats:
         return Done(why=f"all {options.repeats} repeats are measured")
-    block = block_of(machine, options, done + 1, taken)
+    block = block_of(machine, options, done + 1, all_records)
     if block is None:
-        return Done(why="no case is left that may work" if taken else "no case fits these devices")
+        return Done(why="no case is left that may work" if all_records else "no case fits these devices")
     left_s = sum(_repeat_s(machine, options, repeat) for repeat in range(done + 1, options.repeats + 1))
     if options.budget_s is not None:
-        rest_s = options.budget_s - spent_s(taken)
-        if done and longest_so_far_s(taken) > rest_s:
+        rest_s = options.budget_s - spent_s(all_records)
+        if done and longest_so_far_s(all_records) > rest_s:
             return Done(why=f"{done} of {options.repeats} repeats fill the budget of {options.budget_s:g} s")
         left_s = min(left_s, max(rest_s, sum(map(trial_s, block.trials))))
     return block.model_copy(update={"left_s": left_s})
 
 
 def _repeat_s(machine: Machine, options: CharacterizeOptions, repeat: int) -> float:
-    return sum(trial_s(trial_of(options, each)) for each in placed(machine, options, repeat))
+    return sum(trial_s(trial_of(options, placed_case)) for placed_case in placed(machine, options, repeat))

@@ -38,8 +38,8 @@ class Study:
 def study_of(machine: Machine, options: CharacterizeOptions, records: Records) -> Study:
     """Return what the records say; cases are in the order of the file."""
     rows = tuple(rows_of(machine, options, records))
-    known = by_trial(machine, options, options.repeats)
-    order = {case.name: place for place, case in enumerate(options.cases)}
+    cases = by_trial(machine, options, options.repeats)
+    order = {case.name: index for index, case in enumerate(options.cases)}
     idle = {case.name for case in options.cases if is_idle(case)}
     busy = [row for row in rows if row.case not in idle]
     return Study(
@@ -49,7 +49,7 @@ def study_of(machine: Machine, options: CharacterizeOptions, records: Records) -
         far=tuple(near_against_far(options, busy)),
         spreads=tuple(spreads(options, busy)),
         left_out=reasons(machine, options),
-        pairs=tuple((known[record.trial], record) for record in records if record.trial in known),
+        pairs=tuple((cases[record.trial], record) for record in records if record.trial in cases),
     )
 
 

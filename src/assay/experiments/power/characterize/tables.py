@@ -59,8 +59,8 @@ def _counted(gpus: Sequence[GpuCase]) -> str:
     calls, processes = [sorted(counts) for counts in ([g.n for g in gpus], [g.processes for g in gpus])]
     if not gpus:
         return "never"
-    told = [span(str(counts[0]), str(counts[-1])) for counts in (calls, processes)]
-    return f"{told[0]} calls in {told[1]} process{'' if processes[-1] == 1 else 'es'} each"
+    ranges = [span(str(counts[0]), str(counts[-1])) for counts in (calls, processes)]
+    return f"{ranges[0]} calls in {ranges[1]} process{'' if processes[-1] == 1 else 'es'} each"
 
 
 def _interval(estimate: Estimate) -> str | None:
@@ -227,11 +227,11 @@ def placed(machine: Machine, study: Study) -> list[Element]:
 
 
 def _beside(machine: Machine, where: Placed) -> str | None:
-    told = []
-    for beside in where.noise:
-        far = how_far(machine, where.base[0], beside.device)
-        told.append(f"{beside.part.subject.workload} on {gpu_name(beside.device)}{f' ({far})' if far else ''}")
-    return ", ".join(told) or None
+    parts = []
+    for load in where.noise:
+        far = how_far(machine, where.base[0], load.device)
+        parts.append(f"{load.part.subject.workload} on {gpu_name(load.device)}{f' ({far})' if far else ''}")
+    return ", ".join(parts) or None
 
 
 def labels(pairs: tuple[tuple[Placed, Record], ...]) -> dict[str, str]:
@@ -254,7 +254,9 @@ def _table(
     """
     if not rows:
         return []
-    told = [place for place in range(len(titles)) if any(row[place] is not None for row in rows)]
-    columns = tuple(Column(title=titles[place], numeric=place >= words and titles[place] != COUNTS) for place in told)
-    shown = tuple(tuple(row[place] for place in told) for row in rows)
+    shown_columns = [index for index in range(len(titles)) if any(row[index] is not None for row in rows)]
+    columns = tuple(
+        Column(title=titles[index], numeric=index >= words and titles[index] != COUNTS) for index in shown_columns
+    )
+    shown = tuple(tuple(row[index] for index in shown_columns) for row in rows)
     return [Table(title=title, columns=columns, rows=shown, tones=tones, note=note)]

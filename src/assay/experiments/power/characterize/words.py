@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def percent(ratio: float) -> str:
     """Write how far a ratio is from 1 as a percentage with its sign: 1.022 is "+2.2 %"."""
     change = 100 * (ratio - 1)
-    places = 0 if abs(change) >= 10 else 1 if abs(change) >= 1 else 2
-    return f"{change:+.{places}f} %".replace("-", "−")
+    decimals = 0 if abs(change) >= 10 else 1 if abs(change) >= 1 else 2
+    return f"{change:+.{decimals}f} %".replace("-", "−")
 
 
 def change(ratio: Estimate | None) -> str | None:
@@ -38,9 +38,9 @@ def share(value: float) -> str:
 def joules(value: float) -> str:
     """Write an energy in the unit that reads best: "662 J", "1.2 mJ"."""
     for scale, unit in ((1e-6, "µJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ")):
-        written = significant(value / scale, 3)
-        if abs(float(written)) < 1000:
-            return f"{written} {unit}"
+        text = significant(value / scale, 3)
+        if abs(float(text)) < 1000:
+            return f"{text} {unit}"
     return f"{significant(value / 1e6, 3)} MJ"
 
 

@@ -37,10 +37,10 @@ def files(machine: Machine, options: CharacterizeOptions, records: Records) -> d
 
 def cases_csv(gpus: Sequence[GpuCase]) -> str:
     """Return a table with a row for each case and GPU, over its repeats; null is empty."""
-    told = [gpu_facts(gpu) for gpu in gpus]
+    records = [gpu_facts(gpu) for gpu in gpus]
     buffer = io.StringIO()
-    if told:
-        writer = csv.DictWriter(buffer, list(told[0]), lineterminator="\n")
+    if records:
+        writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in told)
+        writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in records)
     return buffer.getvalue()

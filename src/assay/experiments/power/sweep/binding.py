@@ -36,8 +36,8 @@ def _limit(step: Step, cap_w: float, minimum_effect: float) -> Binding:
     Where the GPU does not tell what held its clock back, the times alone must tell it.
     """
     power_w = step.mean("power_w")
-    told = any(reading.held_back is not None for reading in step.readings)
-    held = step.held_back().get(POWER_CAP, 0.0) if told else None
+    reported = any(reading.held_back is not None for reading in step.readings)
+    held = step.held_back().get(POWER_CAP, 0.0) if reported else None
     at_limit = power_w is not None and power_w >= NEAR_LIMIT * cap_w
     if held is not None and held > HELD_SHARE:
         return "binds"
@@ -51,10 +51,10 @@ def _limit(step: Step, cap_w: float, minimum_effect: float) -> Binding:
 
 def _clock(step: Step, as_found: Step, cap_mhz: float, minimum_effect: float) -> Binding:
     """A locked clock binds where the GPU is slower under it and holds it; it does not where it ran no faster anyway."""
-    clock, found = step.mean("sm_mhz"), as_found.mean("sm_mhz")
+    clock, clock_as_found = step.mean("sm_mhz"), as_found.mean("sm_mhz")
     if _slower(step, minimum_effect):
         return "not clear" if clock is not None and clock < BELOW_CLOCK * cap_mhz else "binds"
-    free = found is not None and found <= cap_mhz / BELOW_CLOCK
+    free = clock_as_found is not None and clock_as_found <= cap_mhz / BELOW_CLOCK
     return "does not bind" if free and _as_fast(step, minimum_effect) else "not clear"
 
 

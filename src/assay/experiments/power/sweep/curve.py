@@ -51,14 +51,14 @@ class Step:
 
     def mean(self, name: str) -> float | None:
         """Return the mean over the repeats of what a reading has under a name; null where none has it."""
-        found = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
-        return float(np.mean(found)) if found else None
+        values = [value for reading in self.readings if (value := getattr(reading, name)) is not None]
+        return float(np.mean(values)) if values else None
 
     def held_back(self) -> dict[str, float]:
         """Return the share of the time that the clock was held back, by reason, over the repeats."""
-        told = [reading.held_back for reading in self.readings if reading.held_back is not None]
-        reasons = dict.fromkeys(reason for shares in told for reason in shares)
-        return {reason: float(np.mean([shares.get(reason, 0.0) for shares in told])) for reason in reasons}
+        reported = [reading.held_back for reading in self.readings if reading.held_back is not None]
+        reasons = dict.fromkeys(reason for shares in reported for reason in shares)
+        return {reason: float(np.mean([shares.get(reason, 0.0) for shares in reported])) for reason in reasons}
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ class Curve:
 
 def curves(options: SweepOptions, records: Records) -> tuple[Curve, ...]:
     """Return the curve of each device that was measured, in the order of the options."""
-    found = readings(options, records)
-    unit = unit_of_work(options, found)
-    by_device = {device: [r for r in found if r.device == device] for device in options.devices}
+    all_readings = readings(options, records)
+    unit = unit_of_work(options, all_readings)
+    by_device = {device: [r for r in all_readings if r.device == device] for device in options.devices}
     return tuple(_curve(options, device, several, unit) for device, several in by_device.items() if several)
 
 
 def _curve(options: SweepOptions, device: str, found: list[Reading], unit: Unit | None) -> Curve:
     longer = _table(options, found, lambda r: 1 / r.calls_per_s)
     energy = _table(options, found, lambda r: r.energy_per_call_j)
-    steps = [_step(options, place, several, unit) for place, several in _by_point(found).items()]
+    steps = [_step(options, index, several, unit) for index, several in _by_point(found).items()]
     if options.reference is not None:
         steps = _compared(options, steps, longer, energy)
     plain = tuple(step for step in steps if step.place != options.reference)
@@ -216,17 +216,17 @@ def _compared(options: SweepOptions, steps: list[Step], longer: Crossed, energy:
         return steps
     slower, at_most = longer.against(reference), longer.against(reference, two_sided=False)
     spent = energy.against(reference)
-    found: list[Step] = []
+    result: list[Step] = []
     for step in steps:
         bound = at_most.get(step.place, (0.0, None, None))[2]
-        told = replace(
+        step_with_ratios = replace(
             step,
             slowdown=_ratio(slower.get(step.place), len(step.readings)),
             longer_at_most=None if bound is None else math.exp(bound),
             energy_ratio=_ratio(spent.get(step.place), len(step.readings)),
         )
-        found.append(replace(told, binds=binding(options, told, as_found)))
-    return found
+        result.append(replace(step_with_ratios, binds=binding(options, step_with_ratios, as_found)))
+    return result
 
 
 def _ratio(ends: tuple[float, float | None, float | None] | None, n: int) -> Estimate | None:

@@ -58,7 +58,7 @@ def _pictures(options: SweepOptions, curves: Sequence[Curve]) -> list[Picture]:
     unit = next((curve.unit for curve in curves), None)
     scale, joules = _joules([step.cost_j for curve in curves for step in curve.steps])
     per = PER[unit] if unit is not None else "call"
-    found = [
+    specs = [
         Picture("Work", "sweep_rate", _rate_axis(curves), _rate, BAND),
         Picture("Energy", "sweep_energy", f"energy of a {per} ({joules})", lambda s: _estimate(s.cost_j, scale), BAND),
         Picture("Power drawn", "sweep_power", "power (W)", lambda s: Drawn(s.mean("power_w")), MEAN),
@@ -66,8 +66,8 @@ def _pictures(options: SweepOptions, curves: Sequence[Curve]) -> list[Picture]:
     ]
     if options.capped:
         note = "Share of the time that the power cap held the clock back."
-        found.append(Picture("Held back by power", "sweep_throttle", "share of the time (%)", _held, note))
-    return found
+        specs.append(Picture("Held back by power", "sweep_throttle", "share of the time (%)", _held, note))
+    return specs
 
 
 def _joules(costs: Sequence[Estimate | None]) -> tuple[float, str]:
@@ -98,8 +98,8 @@ def _estimate(found: Estimate | None, scale: float) -> Drawn:
 
 
 def _held(step: Step) -> Drawn:
-    told = any(reading.held_back is not None for reading in step.readings)
-    return Drawn(100 * step.held_back().get(POWER_CAP, 0.0) if told else None)
+    reported = any(reading.held_back is not None for reading in step.readings)
+    return Drawn(100 * step.held_back().get(POWER_CAP, 0.0) if reported else None)
 
 
 def _lines(options: SweepOptions, curves: Sequence[Curve], picture: Picture) -> Lines:
@@ -120,21 +120,21 @@ def _lines(options: SweepOptions, curves: Sequence[Curve], picture: Picture) -> 
 def _of_curve(options: SweepOptions, curve: Curve, value: Callable[[Step], Drawn], *, alone: bool) -> list[Line]:
     """Return a device's line; of a single device also the level at which it was found."""
     steps = sorted(curve.steps, key=lambda step: axis_value(options.knob, step.setting))
-    drawn = [value(step) for step in steps]
+    values = [value(step) for step in steps]
     x = tuple(axis_value(options.knob, step.setting) for step in steps)
-    banded = any(each.low is not None for each in drawn)
+    banded = any(plotted.low is not None for plotted in values)
     lines = [
         Line(
             label=curve.device,
             x=x,
-            y=tuple(each.value for each in drawn),
-            low=tuple(each.low for each in drawn) if banded else None,
-            high=tuple(each.high for each in drawn) if banded else None,
+            y=tuple(plotted.value for plotted in values),
+            low=tuple(plotted.low for plotted in values) if banded else None,
+            high=tuple(plotted.high for plotted in values) if banded else None,
         )
     ]
-    found = value(curve.reference).value if alone and curve.reference is not None else None
-    if found is not None and len(x) > 1:
-        lines.append(Line(label="as found", x=(x[0], x[-1]), y=(found, found)))
+    reference_value = value(curve.reference).value if alone and curve.reference is not None else None
+    if reference_value is not None and len(x) > 1:
+        lines.append(Line(label="as found", x=(x[0], x[-1]), y=(reference_value, reference_value)))
     return lines
 
 
@@ -144,9 +144,9 @@ def _strips(options: SweepOptions, curves: Sequence[Curve], picture: Picture) ->
     rows = []
     for curve in curves:
         for step in curve.steps:
-            found = picture.value(step)
+            plotted = picture.value(step)
             where = f"{curve.device}, " if len(curves) > 1 else ""
             label = f"{where}{setting_text(options.knob, step.setting)}"
-            rows.append(Strip(label=label, samples=(), value=found.value, low=found.low, high=found.high))
+            rows.append(Strip(label=label, samples=(), value=plotted.value, low=plotted.low, high=plotted.high))
     title = f"{picture.title} by dtype"
     return Strips(title=title, name=picture.name, axis=what, unit=unit, strips=tuple(rows), note=picture.note)

@@ -23,23 +23,23 @@ PER = {"call": "call", "FLOP": "floating-point operation", "byte": "byte", "item
 
 def analyse(options: SweepOptions, records: Records) -> Findings:
     """Return where each device spends the least energy, how far it can be held back, and which caps do nothing."""
-    found = curves(options, records)
-    told = [finding for curve in found for finding in _of_curve(options, curve)]
+    all_curves = curves(options, records)
+    curve_results = [finding for curve in all_curves for finding in _of_curve(options, curve)]
     origin = next((record.origin for record in records if record.origin != "real"), "real")
-    findings = (*told, *_refused(options), *_missing(options, records))
+    findings = (*curve_results, *_refused(options), *_missing(options, records))
     return Findings(
-        headline=headline(options, found, records),
+        headline=headline(options, all_curves, records),
         findings=tuple(finding.model_copy(update={"origin": origin}) for finding in findings),
     )
 
 
 def _of_curve(options: SweepOptions, curve: Curve) -> list[Finding]:
-    found = [_best(options, curve)]
+    results = [_best(options, curve)]
     if options.capped:
-        found.append(_delay(options, curve))
-        found.append(_within(options, curve))
-        found.append(_binding(options, curve))
-    return found
+        results.append(_delay(options, curve))
+        results.append(_within(options, curve))
+        results.append(_binding(options, curve))
+    return results
 
 
 def _trials(curve: Curve) -> tuple[str, ...]:
@@ -100,12 +100,14 @@ def _within(options: SweepOptions, curve: Curve) -> Finding:
     }
     where = f"{options.workload} on {curve.device}"
     if step is None:
-        known = any(each.longer_at_most is not None for each in curve.steps)
+        has_bounds = any(curve_step.longer_at_most is not None for curve_step in curve.steps)
         return Finding(
             claim=f"{where} stays within {most} of its time as found at some step",
             estimate=None,
-            verdict="no" if known and all(_surely_slower(options, each) for each in curve.steps) else "unsure",
-            reason=None if known else "one repeat tells nothing of chance",
+            verdict="no"
+            if has_bounds and all(_surely_slower(options, curve_step) for curve_step in curve.steps)
+            else "unsure",
+            reason=None if has_bounds else "one repeat tells nothing of chance",
             records=_trials(curve),
             facts=facts,
         )
@@ -128,14 +130,14 @@ def _binding(options: SweepOptions, curve: Curve) -> Finding:
     binding = [step for step in curve.steps if step.binds == "binds"]
     unclear = [step for step in curve.steps if step.binds == "not clear"]
     verdict: Verdict = "yes" if binding else "unsure" if unclear else "no"
-    drawn = [
+    powers_w = [
         reading.power_w for step in curve.all_reference for reading in step.readings if reading.power_w is not None
     ]
     free, order = [step.setting for step in curve.unbound], [step.setting for step in curve.steps]
     do = "does" if len(free) == 1 else "do"
     return Finding(
         claim=f"{options.workload} on {curve.device} is held back by some step of the {axis_name(options)}",
-        estimate=_power(drawn),
+        estimate=_power(powers_w),
         verdict=verdict,
         reason=f"{settings_text(options.knob, free, order)} {do} not bind" if free else None,
         records=_trials(curve),
@@ -172,11 +174,11 @@ def _power(drawn: list[float]) -> Estimate | None:
 
 def _setting(options: SweepOptions, best: Optimum) -> Estimate | None:
     """Return the best setting, from the lowest to the highest that cannot be told from it; null for words."""
-    settings = [options.points[place].setting for place in best.may_be]
+    settings = [options.points[index].setting for index in best.may_be]
     setting = options.points[best.place].setting
     if isinstance(setting, str):
         return None
-    numbers = [axis_value(options.knob, each) for each in settings]
+    numbers = [axis_value(options.knob, candidate) for candidate in settings]
     return Estimate(
         value=axis_value(options.knob, setting),
         low=min(numbers) if best.chance else None,
@@ -190,7 +192,7 @@ def _setting(options: SweepOptions, best: Optimum) -> Estimate | None:
 
 def doubt(options: SweepOptions, best: Optimum) -> str | None:
     """Say which other steps may as well be the best; null where there is none."""
-    others = [options.points[place].setting for place in best.may_be if place != best.place]
+    others = [options.points[index].setting for index in best.may_be if index != best.place]
     if not best.chance:
         return "one repeat tells nothing of chance"
     if not others:
@@ -232,7 +234,7 @@ def _step_facts(step: Step) -> Params:
 
 
 def _may_be(options: SweepOptions, best: Optimum) -> str:
-    return ", ".join(setting_text(options.knob, options.points[place].setting) for place in best.may_be)
+    return ", ".join(setting_text(options.knob, options.points[index].setting) for index in best.may_be)
 
 
 def _joined(options: SweepOptions, steps: tuple[Step, ...] | list[Step]) -> str | None:

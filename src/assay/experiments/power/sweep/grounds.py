@@ -38,12 +38,12 @@ def grounds(options: SweepOptions, records: Records) -> tuple[Element, ...]:
 def _sensor(options: SweepOptions, records: Records) -> list[Element]:
     """Say how much of a trial's energy its sensor leaves open, beside what the repeats show."""
     halves = [r.energy_j.relative_half_width for r in readings(options, records) if r.energy_j is not None]
-    known = [half for half in halves if half is not None]
-    if not known:
+    present = [half for half in halves if half is not None]
+    if not present:
         return []
-    open_share = percent(float(np.median(known)))
-    said = f"Beside chance, the sensor leaves ±{open_share} of the energy of a trial open"
-    return [Text(text=f"{said}; what is common to all steps cancels between them. Longer trials leave less open.")]
+    open_share = percent(float(np.median(present)))
+    text = f"Beside chance, the sensor leaves ±{open_share} of the energy of a trial open"
+    return [Text(text=f"{text}; what is common to all steps cancels between them. Longer trials leave less open.")]
 
 
 def _settled(options: SweepOptions, records: Records, labels: dict[str, str]) -> list[Element]:
@@ -55,5 +55,5 @@ def _settled(options: SweepOptions, records: Records, labels: dict[str, str]) ->
         return []
     more = len(restless) - MOST_NAMED
     named = "; ".join(restless[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    said = f"In {len(restless)} of {len(waited)} trials clocks and heat were not steady after {options.settle_s:g} s"
-    return [Text(text=f"{said}: {named}. A longer --settle waits for them.", tone="unsure")]
+    text = f"In {len(restless)} of {len(waited)} trials clocks and heat were not steady after {options.settle_s:g} s"
+    return [Text(text=f"{text}: {named}. A longer --settle waits for them.", tone="unsure")]

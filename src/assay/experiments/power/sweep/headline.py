@@ -75,7 +75,7 @@ def _untold(options: SweepOptions, curve: Curve, best: Optimum) -> str:
     """Say that the best step cannot be told, and which it may be."""
     if len(curve.unbound) == len(curve.steps):
         return f"no cap binds, so that none saves energy{_spread(curve.steps)}"
-    may_be = [curve.at(place) for place in best.may_be]
+    may_be = [curve.at(index) for index in best.may_be]
     if len(may_be) == sum(step.cost_j is not None for step in curve.steps):
         return f"no step can be told from another by its energy{_spread(may_be)}"
     order = [point.setting for point in options.points]
@@ -102,8 +102,8 @@ def _fastest(options: SweepOptions, curve: Curve) -> str:
     for step in curve.steps:
         work = {"FLOP": step.readings[0].flop, "byte": step.readings[0].bytes_moved}.get(curve.unit)
         rates[step.place] *= work or 1.0
-    place = max(rates, key=lambda each: rates[each])
-    return f"; it does the most work at {at_text(options.knob, options.points[place].setting)}"
+    best_index = max(rates, key=lambda index: rates[index])
+    return f"; it does the most work at {at_text(options.knob, options.points[best_index].setting)}"
 
 
 def _saved(step: Step) -> str:
@@ -129,7 +129,7 @@ def _ends(ratio: Estimate) -> str:
 def _others(options: SweepOptions, curve: Curve) -> str:
     if curve.best is None:
         return ""
-    others = [options.points[place].setting for place in curve.best.may_be if place != curve.best.place]
+    others = [options.points[index].setting for index in curve.best.may_be if index != curve.best.place]
     order = [point.setting for point in options.points]
     return f", and {settings_text(options.knob, others, order)} cannot be told from it" if others else ""
 
@@ -143,30 +143,30 @@ def _spread(steps: Sequence[Step]) -> str:
 def _capped(options: SweepOptions, curve: Curve) -> list[str]:
     most = f"{100 * options.max_slowdown:g} %"
     within = curve.within(options.max_slowdown)
-    known = any(step.longer_at_most is not None for step in curve.steps)
-    found = []
+    has_bounds = any(step.longer_at_most is not None for step in curve.steps)
+    clauses = []
     if within is not None and len(curve.unbound) < len(curve.steps):
         saved = within.energy_ratio
         worth = f", {more_or_less(saved.value)} energy" if saved is not None and within.binds != "does not bind" else ""
-        found.append(f"calls take at most {most} longer down to {setting_text(options.knob, within.setting)}{worth}")
-    elif within is None and known:
-        found.append(f"no step is surely within {most} of the time as found")
+        clauses.append(f"calls take at most {most} longer down to {setting_text(options.knob, within.setting)}{worth}")
+    elif within is None and has_bounds:
+        clauses.append(f"no step is surely within {most} of the time as found")
     if 0 < len(curve.unbound) < len(curve.steps):
         free = settings_text(options.knob, [step.setting for step in curve.unbound], [s.setting for s in curve.steps])
-        found.append(f"{free} {'does' if len(curve.unbound) == 1 else 'do'} not bind")
-    return found
+        clauses.append(f"{free} {'does' if len(curve.unbound) == 1 else 'do'} not bind")
+    return clauses
 
 
 def _of_many(options: SweepOptions, found: Sequence[Curve]) -> str:
-    told = [curve for curve in found if curve.best is not None and curve.best.told]
-    best = [curve.at(curve.best.place) for curve in told if curve.best is not None]
+    clear = [curve for curve in found if curve.best is not None and curve.best.told]
+    best = [curve.at(curve.best.place) for curve in clear if curve.best is not None]
     settings = [step.setting for step in best if not _dearer(step)]
     if best and not settings:
         return f"{options.workload}: no step is cheaper than as found on {len(best)} of {len(found)} devices."
     if not settings:
         return f"{len(found)} devices were measured, and of none is the best step told from the others."
-    numbers = list(dict.fromkeys(settings_text(options.knob, [each]) for each in sorted(settings, key=str)))
-    rest = len(found) - len(told)
+    numbers = list(dict.fromkeys(settings_text(options.knob, [setting]) for setting in sorted(settings, key=str)))
+    rest = len(found) - len(clear)
     dearer = f"; on {len(best) - len(settings)} none is cheaper than as found" if len(best) > len(settings) else ""
     unsure = f"; of {rest} it cannot be told" if rest else ""
     where = f"{listed(numbers)} on {len(settings)} devices"

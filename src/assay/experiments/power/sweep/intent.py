@@ -128,8 +128,8 @@ def in_words(options: SweepOptions, intent: Intent, machine: Machine, *, asked: 
         if intent.missing is not None
         else "No privilege is seen to be missing; whether the driver agrees shows when it is asked to."
     )
-    way_on = "without --dry-run both are done" if asked else "--apply does both"
-    lines.append(f"Nothing was changed and nothing measured; {way_on}.")
+    hint = "without --dry-run both are done" if asked else "--apply does both"
+    lines.append(f"Nothing was changed and nothing measured; {hint}.")
     return lines
 
 
@@ -137,13 +137,13 @@ def _line(options: SweepOptions, change: Change) -> str:
     unit = "W" if options.knob == "power_limit_w" else "MHz"
     what = "power limit" if unit == "W" else "SM clock"
     now = f"{change.present:g} {unit} now, " if change.present is not None else ""
-    told = settings_text(options.knob, [*change.steps[:MOST_TOLD]])
+    shown_steps = settings_text(options.knob, [*change.steps[:MOST_TOLD]])
     if len(change.steps) > MOST_TOLD:
-        told = f"{change.steps[0]:g}, {change.steps[1]:g}, … {change.steps[-1]:g} {unit}"
+        shown_steps = f"{change.steps[0]:g}, {change.steps[1]:g}, … {change.steps[-1]:g} {unit}"
     steps = f"{len(change.steps)} step{'' if len(change.steps) == 1 else 's'}"
     return (
         f"{change.device} ({change.name}): {what} {now}takes {change.lowest:g} to {change.highest:g} {unit}; "
-        f"would be set to {steps}: {told}."
+        f"would be set to {steps}: {shown_steps}."
     )
 
 

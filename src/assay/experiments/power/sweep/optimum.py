@@ -40,29 +40,29 @@ def lowest(found: Crossed, settings: Sequence[Scalar], *, smooth: bool, same: Se
     the curve is a smooth one. Steps of ``same`` are the same thing under several names, so that it does not matter
     which of them it is.
     """
-    there = found.measured
-    if not there:
+    measured = found.measured
+    if not measured:
         return None
     may_be = found.may_be_lowest()
-    levels = smoothed(found.effects, settings, there) if smooth else found.effects
-    place = min(may_be, key=lambda row: float(levels[row]))
-    ranks = {row: rank for rank, row in enumerate(there)}
+    levels = smoothed(found.effects, settings, measured) if smooth else found.effects
+    best = min(may_be, key=lambda row: float(levels[row]))
+    ranks = {row: rank for rank, row in enumerate(measured)}
     first = min((ranks[row] for row in same if row in ranks), default=None)
-    steps = {row: first if first is not None and row in same else ranks[row] for row in there}
-    reach = 0 if isinstance(settings[place], str) else 1
-    near = all(abs(steps[row] - steps[place]) <= reach for row in may_be)
+    steps = {row: first if first is not None and row in same else ranks[row] for row in measured}
+    reach = 0 if isinstance(settings[best], str) else 1
+    near = all(abs(steps[row] - steps[best]) <= reach for row in may_be)
     chance = found.freedom > 0
-    repeats = int(np.isfinite(found.table[there]).any(axis=0).sum())
-    worse = any(row not in may_be and steps[row] != steps[place] for row in there)
-    told = near and worse and chance
-    return Optimum(place, tuple(may_be), told, chance, repeats)
+    repeats = int(np.isfinite(found.table[measured]).any(axis=0).sum())
+    worse = any(row not in may_be and steps[row] != steps[best] for row in measured)
+    clear = near and worse and chance
+    return Optimum(best, tuple(may_be), clear, chance, repeats)
 
 
 def smoothed(levels: Samples, settings: Sequence[Scalar], there: Sequence[int]) -> Samples:
     """Return the levels of a smooth curve, each read off a parabola through its neighbourhood."""
-    found = levels.copy()
+    result = levels.copy()
     if len(there) < FEWEST:
-        return found
+        return result
     x = np.array([float(str(settings[row])) for row in there])
     width = min(WINDOW, len(there))
     for rank, row in enumerate(there):
@@ -70,5 +70,5 @@ def smoothed(levels: Samples, settings: Sequence[Scalar], there: Sequence[int]) 
         near = np.arange(start, start + width)
         scale = float(np.ptp(x[near])) or 1.0
         fit = np.polynomial.polynomial.polyfit((x[near] - x[rank]) / scale, levels[np.array(there)[near]], 2)
-        found[row] = float(fit[0])
-    return found
+        result[row] = float(fit[0])
+    return result

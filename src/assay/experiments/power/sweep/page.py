@@ -40,17 +40,17 @@ Cells = dict[str, list["Cell"]]
 
 def page(machine: Machine, options: SweepOptions, findings: Findings, records: Records) -> Page:
     """Return the whole page."""
-    found = curves(options, records)
+    all_curves = curves(options, records)
     sections = [
-        Section(title="Results", elements=_results(machine, options, found, findings, records)),
-        Section(title="Curves", elements=_curves(options, found)),
+        Section(title="Results", elements=_results(machine, options, all_curves, findings, records)),
+        Section(title="Curves", elements=_curves(options, all_curves)),
         Section(title="What it rests on", elements=grounds(options, records)),
         *trouble(records),
     ]
     return Page(
         title=f"assay power sweep: {options.workload}, {sum(p.setting is not None for p in options.points)} steps",
         lead=findings.headline,
-        lead_tone="plain" if found else "bad",
+        lead_tone="plain" if all_curves else "bad",
         sections=tuple(section for section in sections if section.elements),
         facts=_facts(machine, options, records),
         origin=next((r.origin for r in records if r.origin != "real"), "real"),
@@ -75,8 +75,12 @@ def _results(
         for finding in findings.findings
         if finding.facts.get("kind") == "best_energy" and finding.verdict == "unsure" and finding.reason
     ]
-    said = overrun(options.budget_s, [r for _, r in taken(options, records)]) if options.budget_s is not None else None
-    late = [Text(text=f"{said[:1].upper()}{said[1:]}.", tone="unsure")] if said is not None else []
+    overrun_text = (
+        overrun(options.budget_s, [r for _, r in taken(options, records)]) if options.budget_s is not None else None
+    )
+    late = (
+        [Text(text=f"{overrun_text[:1].upper()}{overrun_text[1:]}.", tone="unsure")] if overrun_text is not None else []
+    )
     loose = persistence_note(machine, options) if options.capped else None
     warned = [Text(text=loose, tone="unsure")] if loose is not None else []
     tables = [table(options, curve, several=len(found) > 1) for curve in found]
@@ -110,16 +114,16 @@ def table(options: SweepOptions, curve: Curve, *, several: bool) -> Table:
 
 def _columns(options: SweepOptions, steps: Sequence[Step]) -> Cells:
     """Return what answers the question, each under its heading."""
-    found: Cells = {
+    columns: Cells = {
         "a call": [time_text(step.time_us.value) for step in steps],
         "energy of a call": [_joules(step.energy_j, bare=options.reference is not None) for step in steps],
     }
     if options.reference is not None:
-        found["× time"] = [ratio_text(step.slowdown) for step in steps]
-        found["× energy"] = [ratio_text(step.energy_ratio) for step in steps]
+        columns["× time"] = [ratio_text(step.slowdown) for step in steps]
+        columns["× energy"] = [ratio_text(step.energy_ratio) for step in steps]
     else:
-        found |= _work(steps)
-    return _known(found)
+        columns |= _work(steps)
+    return _known(columns)
 
 
 def _work(steps: Sequence[Step]) -> Cells:
@@ -185,28 +189,28 @@ def _joules(found: Estimate | None, *, bare: bool) -> str | None:
 
 
 def _held(step: Step) -> str | None:
-    told = any(reading.held_back is not None for reading in step.readings)
-    return f"{100 * step.held_back().get(POWER_CAP, 0.0):.0f} %" if told else None
+    reported = any(reading.held_back is not None for reading in step.readings)
+    return f"{100 * step.held_back().get(POWER_CAP, 0.0):.0f} %" if reported else None
 
 
 def _mark(options: SweepOptions, curve: Curve, step: Step) -> str:
     """Say what a step is: the best, as good as the best, the furthest within the slowdown, a cap that does nothing."""
     if step.setting is None:
         return ""
-    said = []
+    remarks = []
     best, delay = curve.best, curve.best_delay
     if best is not None and step.place == best.place:
-        said.append("least energy" if best.told else "least energy?")
+        remarks.append("least energy" if best.told else "least energy?")
     elif best is not None and best.chance and step.place in best.may_be:
-        said.append("may be least")
+        remarks.append("may be least")
     if delay is not None and step.place == delay.place and delay.chance:
-        said.append("least energy × time")
+        remarks.append("least energy × time")
     within = curve.within(options.max_slowdown) if options.capped else None
     if within is not None and within.place == step.place:
-        said.append(f"lowest within {100 * options.max_slowdown:g} %")
+        remarks.append(f"lowest within {100 * options.max_slowdown:g} %")
     if step.binds == "does not bind":
-        said.append("does not bind")
-    return ", ".join(said)
+        remarks.append("does not bind")
+    return ", ".join(remarks)
 
 
 def _tone(curve: Curve, step: Step) -> Tone:

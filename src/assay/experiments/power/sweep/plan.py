@@ -100,10 +100,10 @@ def block_of(options: SweepOptions, number: int, records: Iterable[Record] = ())
 def hopeful(options: SweepOptions, number: int, records: Iterable[Record]) -> list[Visit]:
     """Return the visits that are worth another try."""
     states: dict[Visit, list[str]] = defaultdict(list)
-    known = by_trial(options, number - 1)
+    visit_of_trial = by_trial(options, number - 1)
     for record in records:
-        if record.trial in known:
-            states[known[record.trial]].append(record.status)
+        if record.trial in visit_of_trial:
+            states[visit_of_trial[record.trial]].append(record.status)
     return [visit for visit in visits(options) if len(states[visit]) < TRIES or "ok" in states[visit]]
 
 
@@ -114,18 +114,18 @@ def by_trial(options: SweepOptions, repeats: int) -> dict[str, Visit]:
 
 def next_step(options: SweepOptions, records: Iterable[Record]) -> Block | Done:
     """Return the next repeat, or that all are measured, or that the budget leaves no room for another."""
-    taken = list(records)
-    done = len({record.block for record in taken})
+    all_records = list(records)
+    done = len({record.block for record in all_records})
     if done >= options.repeat:
         return Done(why=f"all {options.repeat} repeats are measured")
-    block = block_of(options, done + 1, taken)
+    block = block_of(options, done + 1, all_records)
     if block is None:
         return Done(why="no step could be measured")
     block_s = sum(longest_s(options, trial) for trial in block.trials)
     left_s = block_s * (options.repeat - done)
     if options.budget_s is not None:
-        spent_s = _spent_s(taken)
-        if done and max(_by_block(taken).values()) > options.budget_s - spent_s:
+        spent_s = _spent_s(all_records)
+        if done and max(_by_block(all_records).values()) > options.budget_s - spent_s:
             return Done(why=f"{done} of {options.repeat} repeats fill the budget of {options.budget_s:g} s")
         left_s = min(left_s, max(options.budget_s - spent_s, block_s))
     return block.model_copy(update={"left_s": left_s})

@@ -52,10 +52,10 @@ def load_points(
         raise ValueError(f"{knob} is no parameter of a workload")
     points = tuple(_load_point(step, spec, device_kind, {**given, **dict.fromkeys(names, str(step))}) for step in steps)
     if all(point.subject is None for point in points):
-        told = str(points[0].refused).rstrip(".")
+        reason = str(points[0].refused).rstrip(".")
         by_size = knob == "size" and is_function_spec(spec)
         more = f"; --sizes sets {' and '.join(names)}, or what --size-param names" if by_size else ""
-        raise BadInput(f"{told}{more}.")
+        raise BadInput(f"{reason}{more}.")
     return points
 
 
@@ -78,9 +78,9 @@ def parameters_of(
         names = names or SIZES[:1]
     else:
         names = _of_workload(registry.subject(spec, device_kind=device_kind, given=given), names, FLAGS[knob])
-    twice = [name for name in names if name in given]
-    if twice:
-        raise BadInput(f"--param {twice[0]}={given[twice[0]]} and {FLAGS[knob]} both set {twice[0]}.")
+    duplicates = [name for name in names if name in given]
+    if duplicates:
+        raise BadInput(f"--param {duplicates[0]}={given[duplicates[0]]} and {FLAGS[knob]} both set {duplicates[0]}.")
     return names
 
 
@@ -93,10 +93,10 @@ def _of_workload(subject: Subject, names: tuple[str, ...], flag: str) -> tuple[s
         return names
     if all(name in subject.params for name in CUBE):
         return CUBE
-    found = next((name for name in SIZES if name in subject.params), None)
-    if found is None:
+    size_name = next((name for name in SIZES if name in subject.params), None)
+    if size_name is None:
         raise BadInput(
             f"{subject.label} has no parameter that is its size (m, n and k; n; or size); it has {has}. "
             "Name one with --size-param."
         )
-    return (found,)
+    return (size_name,)

@@ -62,13 +62,13 @@ class Reading:
     @property
     def median_us(self) -> float:
         """The median of its starts' medians."""
-        return float(np.median([np.median(each) for each in self.samples]))
+        return float(np.median([np.median(start_samples) for start_samples in self.samples]))
 
 
 def taken(options: SweepOptions, records: Records) -> list[tuple[Visit, Record]]:
     """Return every record with the visit it is of, in the order they were taken."""
-    known = by_trial(options, options.repeat)
-    return [(known[record.trial], record) for record in records if record.trial in known]
+    visit_of_trial = by_trial(options, options.repeat)
+    return [(visit_of_trial[record.trial], record) for record in records if record.trial in visit_of_trial]
 
 
 def readings(options: SweepOptions, records: Records) -> list[Reading]:
@@ -88,11 +88,11 @@ def _reading(records: Records, record: Record, visit: Visit, device: str) -> Rea
     timed_s = sum(s.end_ns - s.start_ns for s in series) / 1e9
     if not series or timed_s <= 0:
         return None
-    seen = _seen(record, device)
-    energy, note = _energy(record, visit, device, seen)
+    stats = _seen(record, device)
+    energy, note = _energy(record, visit, device, stats)
     facts = _facts(record, device)
-    seen_s = record.meanwhile.seen_s if record.meanwhile is not None else timed_s
-    power_w = seen.power_w if seen is not None else None
+    observed_s = record.meanwhile.seen_s if record.meanwhile is not None else timed_s
+    power_w = stats.power_w if stats is not None else None
     return Reading(
         device=device,
         point=visit.point,
@@ -106,11 +106,11 @@ def _reading(records: Records, record: Record, visit: Visit, device: str) -> Rea
         energy_note=note,
         flop=(facts.flop or None) if facts is not None else None,
         bytes_moved=(facts.bytes_moved or None) if facts is not None else None,
-        power_w=energy.value / seen_s if energy is not None else power_w,
-        sm_mhz=seen.sm_mhz_mean if seen is not None else None,
-        temperature_c=seen.temperature_mean_c if seen is not None else None,
-        utilisation_percent=seen.utilisation_percent if seen is not None else None,
-        held_back=seen.throttle_share if seen is not None else None,
+        power_w=energy.value / observed_s if energy is not None else power_w,
+        sm_mhz=stats.sm_mhz_mean if stats is not None else None,
+        temperature_c=stats.temperature_mean_c if stats is not None else None,
+        utilisation_percent=stats.utilisation_percent if stats is not None else None,
+        held_back=stats.throttle_share if stats is not None else None,
     )
 
 
@@ -118,7 +118,7 @@ def _seen(record: Record, device: str) -> GpuSeen | None:
     """Return what the monitor saw of a device; sensors belong to whole GPUs, so that instances have none."""
     kind, _, number = device.partition(":")
     gpus = record.meanwhile.gpus if record.meanwhile is not None else ()
-    return next((seen for seen in gpus if kind == "cuda" and number == str(seen.gpu)), None)
+    return next((stats for stats in gpus if kind == "cuda" and number == str(stats.gpu)), None)
 
 
 def _energy(record: Record, visit: Visit, device: str, seen: GpuSeen | None) -> tuple[Estimate | None, str | None]:
@@ -135,4 +135,4 @@ def _energy(record: Record, visit: Visit, device: str, seen: GpuSeen | None) -> 
 
 
 def _facts(record: Record, device: str) -> SubjectFacts | None:
-    return next((facts for each in record.evidence if each.role == device for facts in each.subjects), None)
+    return next((facts for evidence in record.evidence if evidence.role == device for facts in evidence.subjects), None)

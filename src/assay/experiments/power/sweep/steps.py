@@ -23,33 +23,33 @@ def numbers(flag: str, words: Sequence[str], *, units: Sequence[str] = ()) -> tu
     Raises:
         BadInput: A word is neither a number nor a range, a range is empty, or there are too many steps.
     """
-    found = sorted({value for word in words for value in _values(flag, word, units)})
-    if not found:
+    values = sorted({value for word in words for value in _values(flag, word, units)})
+    if not values:
         raise BadInput(f"{flag} names no step.")
-    if len(found) > MOST_STEPS:
-        raise BadInput(f"{flag} means {len(found)} steps, which cannot be meant; {MOST_STEPS} are the most.")
-    return tuple(float(value) for value in found)
+    if len(values) > MOST_STEPS:
+        raise BadInput(f"{flag} means {len(values)} steps, which cannot be meant; {MOST_STEPS} are the most.")
+    return tuple(float(value) for value in values)
 
 
 def whole_numbers(flag: str, words: Sequence[str], *, units: Sequence[str] = ()) -> tuple[int, ...]:
     """Return the whole numbers that words mean, ascending and each once."""
-    found = numbers(flag, words, units=units)
-    broken = [value for value in found if value != int(value) or value < 1]
+    values = numbers(flag, words, units=units)
+    broken = [value for value in values if value != int(value) or value < 1]
     if broken:
         raise BadInput(f"{flag} takes whole numbers of at least 1, not {broken[0]:g}.")
-    return tuple(int(value) for value in found)
+    return tuple(int(value) for value in values)
 
 
 def shares(flag: str, words: Sequence[str]) -> tuple[float, ...]:
     """Return the shares above 0 and up to 1 that words mean, as 10% or 0.1, ascending and each once."""
-    found = numbers(flag, words, units=("%",))
-    wrong = [value for value in found if not 0 < value <= 1]
+    values = numbers(flag, words, units=("%",))
+    wrong = [value for value in values if not 0 < value <= 1]
     if wrong:
         signed = any("%" in word for word in words)
         meant = f"; for {wrong[0]:g} percent write {wrong[0]:g}%" if not signed and 1 < wrong[0] <= 100 else ""
-        told = f"{100 * wrong[0]:g} %" if signed else f"{wrong[0]:g}"
-        raise BadInput(f"{flag} takes shares above 0 % and up to 100 %, not {told}{meant}.")
-    return found
+        wrong_value = f"{100 * wrong[0]:g} %" if signed else f"{wrong[0]:g}"
+        raise BadInput(f"{flag} takes shares above 0 % and up to 100 %, not {wrong_value}{meant}.")
+    return values
 
 
 def _values(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
@@ -75,7 +75,7 @@ def _values(flag: str, word: str, units: Sequence[str]) -> list[Fraction]:
 def _number(flag: str, word: str, part: str, units: Sequence[str]) -> tuple[Fraction, str]:
     """Return a number and its unit, in small letters."""
     match = _NUMBER.fullmatch(part.strip())
-    known = {unit.lower() for unit in units}
-    if match is None or (match[2] and match[2].lower() not in known):
+    allowed = {unit.lower() for unit in units}
+    if match is None or (match[2] and match[2].lower() not in allowed):
         raise BadInput(f"{flag} {word} is no number, list or range of numbers; write 250,300 or 200:700:50.")
     return Fraction(match[1]), match[2].lower()

@@ -65,16 +65,16 @@ def settings_text(knob: Knob, settings: Sequence[Scalar], among: Sequence[Scalar
 
 def _runs(settings: Sequence[Scalar], among: Sequence[Scalar]) -> list[list[Scalar]]:
     """Return settings in runs of neighbours."""
-    places = {setting: place for place, setting in enumerate(among)}
+    indices = {setting: index for index, setting in enumerate(among)}
     runs: list[list[Scalar]] = []
     expected = -1
     for setting in settings:
-        place = places.get(setting, -1)
-        if runs and place == expected:
+        index = indices.get(setting, -1)
+        if runs and index == expected:
             runs[-1].append(setting)
         else:
             runs.append([setting])
-        expected = place + 1 if place >= 0 else -2
+        expected = index + 1 if index >= 0 else -2
     return runs
 
 

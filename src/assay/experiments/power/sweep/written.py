@@ -37,22 +37,22 @@ def rows_of(machine: Machine, options: SweepOptions, records: Records) -> list[S
 
 def _row(machine: Machine, options: SweepOptions, records: Records, device: str, step: Step) -> SweepRow:
     trials = {reading.trial for reading in step.readings}
-    taken = [record for record in records if record.trial in trials]
+    step_records = [record for record in records if record.trial in trials]
     subject = options.points[step.place].subject
     first = step.readings[0]
-    pooled = np.concatenate([each for reading in step.readings for each in reading.samples])
+    pooled = np.concatenate([start_samples for reading in step.readings for start_samples in reading.samples])
     low, middle, high = np.quantile(pooled, [0.25, 0.5, 0.75])
     mean, energy = float(pooled.mean()), step.energy_j
     uuid, slot, model = _where(machine, device)
     return SweepRow(
         run=records.run,
-        started_at=min(record.window.started_at for record in taken),
+        started_at=min(record.window.started_at for record in step_records),
         host=machine.host,
         uuid=uuid,
         slot=slot,
         device=device,
         model=model,
-        origin=next((record.origin for record in taken if record.origin != "real"), "real"),
+        origin=next((record.origin for record in step_records if record.origin != "real"), "real"),
         n=sum(reading.calls for reading in step.readings),
         quantity=first.quantity,
         median_us=step.time_us.value,
@@ -61,7 +61,9 @@ def _row(machine: Machine, options: SweepOptions, records: Records, device: str,
         quartiles_us=(float(low), float(middle), float(high)),
         mean_us=mean,
         cv=float(pooled.std(ddof=1)) / mean if len(pooled) > 1 and mean > 0 else None,
-        restart_medians_us=tuple(float(np.median(each)) for reading in step.readings for each in reading.samples),
+        restart_medians_us=tuple(
+            float(np.median(start_samples)) for reading in step.readings for start_samples in reading.samples
+        ),
         energy_per_call_j=energy.value if energy is not None else None,
         energy_low_j=energy.low if energy is not None else None,
         energy_high_j=energy.high if energy is not None else None,

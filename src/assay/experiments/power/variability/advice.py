@@ -67,22 +67,22 @@ def advice_of(
     fleet: Fleet, numbers: Numbers, slots: Sequence[Effect], slow: Sequence[int], minimum_effect: float
 ) -> Advice:
     """Return which GPU to ask for; ``slow`` are those known to be so."""
-    known = np.flatnonzero(numbers.known)
-    if len(known) < 2:
+    measured = np.flatnonzero(numbers.known)
+    if len(measured) < 2:
         return Advice("one", unit=numbers.unit)
     gains = list(zip(slots, _gains_of(slots), strict=True))
     fourth = next((gain for slot, gain in gains if slot.name == FOURTH), None)
     if numbers.unit is None:
-        times = numbers.value[known]
-        seen = Gain(float(1 - np.exp(times.min() - times.mean())), None, None)
-        found = Advice("unknown", seen, best=(int(known[times.argmin()]),))
+        times = numbers.value[measured]
+        observed_gain = Gain(float(1 - np.exp(times.min() - times.mean())), None, None)
+        recommendation = Advice("unknown", observed_gain, best=(int(measured[times.argmin()]),))
     else:
-        found = _guessed(fleet, numbers, known, slow, minimum_effect)
+        recommendation = _guessed(fleet, numbers, measured, slow, minimum_effect)
     surely = [(slot, gain) for slot, gain in gains if gain.low is not None and gain.low > 0]
     if surely and any(slot.verdict == "yes" for slot in slots):
-        slot, gain = max(surely, key=lambda each: each[1].value)
-        found = replace(found, answer="slot", gain=gain, slot=slot)
-    return replace(found, fourth=fourth or found.fourth, unit=numbers.unit)
+        slot, gain = max(surely, key=lambda slot_gain: slot_gain[1].value)
+        recommendation = replace(recommendation, answer="slot", gain=gain, slot=slot)
+    return replace(recommendation, fourth=fourth or recommendation.fourth, unit=numbers.unit)
 
 
 def _guessed(
@@ -123,21 +123,21 @@ class _Guesses:
         """Return the fewest GPUs that the fastest is surely among, the likeliest first, and how likely that one is."""
         order = np.argsort(self._guess, kind="stable")[:CANDIDATES]
         chance = np.random.default_rng(SEED)
-        drawn = self._guess[order] + self._doubt[order] * chance.standard_t(self._freedom, (DRAWS, len(order)))
-        wins = np.bincount(drawn.argmin(axis=1), minlength=len(order)) / DRAWS
+        draws = self._guess[order] + self._doubt[order] * chance.standard_t(self._freedom, (DRAWS, len(order)))
+        wins = np.bincount(draws.argmin(axis=1), minlength=len(order)) / DRAWS
         ranked = np.argsort(-wins, kind="stable")
         needed = min(int(np.searchsorted(np.cumsum(wins[ranked]), SURE)) + 1, len(order))
-        return tuple(int(self._known[order[place]]) for place in ranked[:needed]), float(wins[ranked[0]])
+        return tuple(int(self._known[order[rank]]) for rank in ranked[:needed]), float(wins[ranked[0]])
 
     def gain(self, gpu: int) -> Gain:
         """Return what one GPU gains against a random one."""
-        place = int(np.flatnonzero(self._known == gpu)[0])
+        index = int(np.flatnonzero(self._known == gpu)[0])
         n = len(self._known)
-        own, doubt = float(self._guess[place]), float(self._doubt[place])
+        own, doubt = float(self._guess[index]), float(self._doubt[index])
         others = float(np.sqrt((self._doubt**2).sum() - doubt**2)) / n
         half = quantile(CONFIDENCE, max(1, round(self._freedom))) * float(np.hypot(doubt * (1 - 1 / n), others))
         apart = float(np.log(self._mean)) - own
-        value, low, high = (float(1 - np.exp(-each)) for each in (apart, apart - half, apart + half))
+        value, low, high = (float(1 - np.exp(-log_ratio)) for log_ratio in (apart, apart - half, apart + half))
         return Gain(value, low, high)
 
 
@@ -151,6 +151,6 @@ def _gains_of(slots: Sequence[Effect]) -> list[Gain]:
     n = len(slots)
     own = np.sqrt(halves**2 * (1 - 2 / n) + float((halves**2).sum()) / n**2)
     return [
-        Gain(*(float(1 - np.exp(-each)) for each in (gain, gain - half, gain + half)))
+        Gain(*(float(1 - np.exp(-log_ratio)) for log_ratio in (gain, gain - half, gain + half)))
         for gain, half in zip(apart, own, strict=True)
     ]

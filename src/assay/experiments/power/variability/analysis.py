@@ -63,10 +63,12 @@ class Looked:
 
 def look(fleet: Fleet, minimum_effect: float) -> Looked:
     """Return all that a fleet shows."""
-    numbers = {measure.name: found for measure in MEASURES if (found := numbers_of(fleet, measure)) is not None}
-    centres = {name: centres_of(fleet, found, minimum_effect) for name, found in numbers.items()}
+    numbers = {
+        measure.name: gpu_values for measure in MEASURES if (gpu_values := numbers_of(fleet, measure)) is not None
+    }
+    centres = {name: centres_of(fleet, gpu_values, minimum_effect) for name, gpu_values in numbers.items()}
     outliers = tuple(
-        one for name, found in numbers.items() for one in outliers_of(found, centres[name], minimum_effect)
+        one for name, gpu_values in numbers.items() for one in outliers_of(gpu_values, centres[name], minimum_effect)
     )
     strays = frozenset(one.gpu for one in outliers if one.measure == TIME)
     slow = [one.gpu for one in outliers if one.measure == TIME and one.verdict == "yes" and one.peers.value > 0]

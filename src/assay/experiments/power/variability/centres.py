@@ -53,34 +53,34 @@ class Centres:
 
 def centres_of(fleet: Fleet, numbers: Numbers, minimum_effect: float) -> Centres:
     """Return what every GPU is held against."""
-    known = np.flatnonzero(numbers.known)
+    measured = np.flatnonzero(numbers.known)
     measure = numbers.measure
     layout = Layout(
-        fleet, measure, measure.margin(minimum_effect), fleet.host[known], fleet.rack[known], fleet.slot[known]
+        fleet, measure, measure.margin(minimum_effect), fleet.host[measured], fleet.rack[measured], fleet.slot[measured]
     )
-    middle = float(np.median(numbers.value[known]))
-    apart = numbers.value[known] - middle
+    middle = float(np.median(numbers.value[measured]))
+    apart = numbers.value[measured] - middle
     slots = layout.slots(apart)
     of_slot = _added(slots, [str(slot) for slot in layout.slot])
     without_slots = apart - np.nan_to_num(of_slot)
     racks = layout.racks(without_slots)
-    of_rack = _added(racks, [fleet.gpus[gpu].rack for gpu in known], own=OWN_CENTRE)
+    of_rack = _added(racks, [fleet.gpus[gpu].rack for gpu in measured], own=OWN_CENTRE)
     without_racks = without_slots - np.nan_to_num(of_rack)
     hosts = layout.hosts(without_racks)
-    of_host = _added(hosts, [fleet.gpus[gpu].host for gpu in known])
+    of_host = _added(hosts, [fleet.gpus[gpu].host for gpu in measured])
     left = without_racks - np.nan_to_num(of_host)
-    fitted = 1 + sum(len(np.unique(each[np.isfinite(each)])) for each in (of_rack, of_host))
+    fitted = 1 + sum(len(np.unique(offsets[np.isfinite(offsets)])) for offsets in (of_rack, of_host))
     scale = scale_of(left, fitted=fitted, least=measure.step)
     everything = np.full(len(numbers.value), np.nan)
     reference, error = everything.copy(), everything.copy()
-    reference[known] = numbers.value[known] - left
-    error[known] = MEDIAN_COST * scale / np.sqrt(_peers(layout, of_rack, of_host))
+    reference[measured] = numbers.value[measured] - left
+    error[measured] = MEDIAN_COST * scale / np.sqrt(_peers(layout, of_rack, of_host))
     return Centres(
         fleet=middle,
-        fleet_error=MEDIAN_COST * scale_of(apart, least=measure.step) / float(np.sqrt(len(known))),
+        fleet_error=MEDIAN_COST * scale_of(apart, least=measure.step) / float(np.sqrt(len(measured))),
         reference=reference,
         reference_error=error,
-        against=tuple(_words(fleet, known, of_rack, of_host)),
+        against=tuple(_words(fleet, measured, of_rack, of_host)),
         fitted=fitted,
         scale=scale,
         effects=(*racks, *hosts, *slots),
@@ -106,10 +106,10 @@ def _peers(layout: Layout, of_rack: Samples, of_host: Samples) -> Codes:
 
 
 def _words(fleet: Fleet, known: Codes, of_rack: Samples, of_host: Samples) -> list[str]:
-    told = [""] * len(fleet.gpus)
-    for place, gpu in enumerate(known):
-        if np.isfinite(of_host[place]):
-            told[gpu] = f"host {fleet.gpus[gpu].host}"
+    names = [""] * len(fleet.gpus)
+    for index, gpu in enumerate(known):
+        if np.isfinite(of_host[index]):
+            names[gpu] = f"host {fleet.gpus[gpu].host}"
         else:
-            told[gpu] = f"rack {fleet.gpus[gpu].rack}" if np.isfinite(of_rack[place]) else "the fleet"
-    return told
+            names[gpu] = f"rack {fleet.gpus[gpu].rack}" if np.isfinite(of_rack[index]) else "the fleet"
+    return names

@@ -38,11 +38,11 @@ def strips_figures(looked: Looked, mark: str) -> list[Element]:
     strays = _strays(looked)
     less = " Those that stand out by their time are left out here and follow below." if strays else ""
     note = f"A dot is a GPU; where these are more, {QUANTILES} quantiles stand for them.{less}"
-    found = [_strips(f"{title}, GPUs and places", f"places{mark}", _many(looked), note)]
+    figures = [_strips(f"{title}, GPUs and places", f"places{mark}", _many(looked), note)]
     if strays:
         note = "A dot of an outlier is a row: one GPU in one case of one repeat."
-        found.append(_strips(f"{title}, GPUs that stand out", f"outliers{mark}", strays, note))
-    return found
+        figures.append(_strips(f"{title}, GPUs that stand out", f"outliers{mark}", strays, note))
+    return figures
 
 
 def _strips(title: str, name: str, strips: list[Strip], note: str) -> Element:
@@ -98,23 +98,27 @@ def _many(looked: Looked) -> list[Strip]:
     slots = slots if any(slot.verdict == "yes" for slot in slots) else ()
     racks = sorted((e for e in centres.of("rack") if e.verdict == "yes"), key=lambda e: -abs(e.value))
     strips = [_strip(f"{'all' if rest == len(values) else 'the other'} {rest:,} GPUs", _quantiles(values), 0.0)]
-    for place in (*slots, *racks[:MOST_RACKS]):
-        among = fleet.slot == int(place.name) if place.what == "slot" else fleet.rack == fleet.racks.index(place.name)
-        ends = float(np.exp(place.low)), float(np.exp(place.high))
-        label = f"{place.what} {place.name}, {place.members} GPUs"
-        strips.append(_strip(label, _quantiles(values[among]), place.value, ends))
+    for location in (*slots, *racks[:MOST_RACKS]):
+        is_member = (
+            fleet.slot == int(location.name)
+            if location.what == "slot"
+            else fleet.rack == fleet.racks.index(location.name)
+        )
+        ends = float(np.exp(location.low)), float(np.exp(location.high))
+        label = f"{location.what} {location.name}, {location.members} GPUs"
+        strips.append(_strip(label, _quantiles(values[is_member]), location.value, ends))
     return strips
 
 
 def _strays(looked: Looked) -> list[Strip]:
     """Return all GPUs in one strip, and then each that stands out the most by its time."""
-    found = [one for one in looked.outliers if one.measure == TIME][:MOST_OUTLIERS]
-    if not found:
+    shown = [one for one in looked.outliers if one.measure == TIME][:MOST_OUTLIERS]
+    if not shown:
         return []
     rows, middle = _levelled(looked), looked.centres[TIME.name].fleet
     values = _around(looked)
     strips = [_strip(f"all {len(values):,} GPUs", _quantiles(values), 0.0)]
-    for one in found:
+    for one in shown:
         ends = float(np.exp(one.fleet.low)), float(np.exp(one.fleet.high))
         own = rows[looked.fleet.gpu == one.gpu] - middle
         strips.append(_strip(looked.fleet.name(one.gpu), own, one.fleet.value, ends))
@@ -131,17 +135,17 @@ def _quantiles(values: Samples) -> Samples:
 def scatter_figures(looked: Looked, mark: str) -> list[Element]:
     """Return clock over temperature and time over power, a point for each row of few GPUs, or each of many GPUs."""
     kind = looked.fleet.kind.label
-    told = (
+    plots = (
         ("frequency_temperature", "clock and temperature", "temperature_c", "sm_mhz"),
         ("time_power", "time and power", "power_w", "median_us"),
     )
     titles = {"temperature_c": "temperature (°C)", "sm_mhz": "SM clock (MHz)", "power_w": "power (W)"}
-    found: list[Element] = []
-    for name, title, x, y in told:
+    figures: list[Element] = []
+    for name, title, x, y in plots:
         scale, unit = _time_unit(looked) if y == "median_us" else (1.0, "")
         lines = _points(looked, x, y, scale)
         if lines:
-            found.append(
+            figures.append(
                 Lines(
                     title=f"{kind}: {title}",
                     name=f"{name}{mark}",
@@ -151,7 +155,7 @@ def scatter_figures(looked: Looked, mark: str) -> list[Element]:
                     note=_thinned(looked),
                 )
             )
-    return found
+    return figures
 
 
 def _time_unit(looked: Looked) -> tuple[float, str]:
@@ -179,14 +183,14 @@ def _points(looked: Looked, x: str, y: str, scale: float) -> list[Line]:
         series = {fleet.name(g): np.flatnonzero(there & (fleet.gpu == g)) for g in _by_slot(looked)}
         return [_scattered(label, xs[own], ys[own]) for label, own in series.items() if len(own)]
     counts = np.bincount(fleet.gpu[there], minlength=n)
-    known = counts > 0
+    has_rows = counts > 0
     by_gpu = [
-        np.divide(np.bincount(fleet.gpu[there], weights=v[there], minlength=n), counts, where=known, out=np.zeros(n))
+        np.divide(np.bincount(fleet.gpu[there], weights=v[there], minlength=n), counts, where=has_rows, out=np.zeros(n))
         for v in (xs, ys)
     ]
-    series = {"others": _sample(np.flatnonzero(known & ~_standing_out(looked)))}
+    series = {"others": _sample(np.flatnonzero(has_rows & ~_standing_out(looked)))}
     for one in looked.outliers:
-        if one.verdict == "yes" and known[one.gpu] and one.measure.name != "energy":
+        if one.verdict == "yes" and has_rows[one.gpu] and one.measure.name != "energy":
             series[one.word] = np.append(series.get(one.word, np.array([], dtype=np.intp)), one.gpu)
     return [_scattered(label, *(v[own[:MOST_POINTS]] for v in by_gpu)) for label, own in series.items() if len(own)]
 
@@ -210,5 +214,5 @@ def _sample(places: Codes) -> Codes:
 
 def _scattered(label: str, x: Samples, y: Samples) -> Line:
     """Return points as a line that is broken after each: markers without a line between them; x to a tenth."""
-    broken: list[float | None] = [each for value in y for each in (float(value), None)]
+    broken: list[float | None] = [coordinate for value in y for coordinate in (float(value), None)]
     return Line(label=label, x=tuple(float(value) for value in np.repeat(np.round(x, 1), 2)), y=tuple(broken))

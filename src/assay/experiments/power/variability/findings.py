@@ -28,8 +28,8 @@ LEVELS = "nested analysis of variance of the logarithm of times, generalised piv
 
 def findings_of(all_looked: Sequence[Looked]) -> Findings:
     """Return every claim about every fleet."""
-    found = tuple(finding for looked in all_looked for finding in _of(looked))
-    return Findings(headline=headline(all_looked), findings=found)
+    findings = tuple(finding for looked in all_looked for finding in _of(looked))
+    return Findings(headline=headline(all_looked), findings=findings)
 
 
 def headline(all_looked: Sequence[Looked]) -> str:
@@ -42,20 +42,20 @@ def headline(all_looked: Sequence[Looked]) -> str:
 
 def _standing_out(looked: Looked) -> str:
     """Say how many GPUs and places stand out."""
-    strange = {measure.high: len(own) for measure in MEASURES if (own := looked.surely(measure))}
+    outliers_by_kind = {measure.high: len(own) for measure in MEASURES if (own := looked.surely(measure))}
     count = words.counted(len(looked.fleet.gpus), "GPU")
     if len(looked.fleet.gpus) == 1:
         runs = words.counted(len(set(looked.fleet.run.tolist())), "run")
         return f"One GPU in {runs}: how GPUs differ cannot be told."
-    places = {(effect.what, effect.name) for effect in looked.places if effect.verdict == "yes"}
-    kinds = [(what, sum(one == what for one, _ in places)) for what in ("rack", "host", "slot")]
+    locations = {(effect.what, effect.name) for effect in looked.places if effect.verdict == "yes"}
+    kinds = [(what, sum(one == what for one, _ in locations)) for what in ("rack", "host", "slot")]
     strays = [words.counted(number, what) for what, number in kinds if number]
     rest = f"; {words.listed(strays)} stray{'s' if sum(n for _, n in kinds) == 1 else ''} as a whole" if strays else ""
-    if not strange:
+    if not outliers_by_kind:
         few = " (fewer than 4 have no peers to speak of)" if len(looked.fleet.gpus) < 4 else ""
         return f"No single one of {count} stands out against its peers{few}{rest}."
-    told = words.listed([f"{number:,} {high}" for high, number in strange.items()])
-    return f"Of {count} {told} stand{'s' if sum(strange.values()) == 1 else ''} out{rest}."
+    outlier_counts = words.listed([f"{number:,} {high}" for high, number in outliers_by_kind.items()])
+    return f"Of {count} {outlier_counts} stand{'s' if sum(outliers_by_kind.values()) == 1 else ''} out{rest}."
 
 
 def _of(looked: Looked) -> Iterator[Finding]:
@@ -122,9 +122,11 @@ def _of_spread(looked: Looked) -> Iterator[Finding]:
 
 
 def _of_level(looked: Looked, one: Component) -> Finding:
-    told = None if one.variance is None else math.sqrt(one.variance)
+    deviation = None if one.variance is None else math.sqrt(one.variance)
     ends = tuple(None if end is None else math.sqrt(end) for end in (one.low, one.high))
-    estimate = None if told is None else _estimate(told, (ends[0], ends[1]), "of the time", LEVELS, one.members)
+    estimate = (
+        None if deviation is None else _estimate(deviation, (ends[0], ends[1]), "of the time", LEVELS, one.members)
+    )
     verdict: Verdict = "unsure"
     if one.low is not None:
         verdict = "yes" if one.low > 0 else "unsure"
@@ -211,11 +213,11 @@ def _of_advice(looked: Looked) -> Iterator[Finding]:
     estimate = None if advice.gain is None else _gain(looked, advice.gain)
     claim = "it matters which GPU is asked for"
     yield _finding(looked, claim, verdicts.get(advice.answer, "unsure"), estimate, facts)
-    said = words.money(looked)
-    if said is not None and advice.fourth is not None:
+    sentence = words.money(looked)
+    if sentence is not None and advice.fourth is not None:
         low, high = advice.fourth.low or 0.0, advice.fourth.high or 0.0
         verdict: Verdict = "yes" if low > 0 else "no" if high < looked.minimum_effect else "unsure"
-        facts = _facts(looked, "fourth", sentence=said)
+        facts = _facts(looked, "fourth", sentence=sentence)
         claim = "always asking for the 4th GPU saves time"
         yield _finding(looked, claim, verdict, _gain(looked, advice.fourth), facts)
 

@@ -87,8 +87,8 @@ class Fleet:
     @cached_property
     def host(self) -> Codes:
         """The host of each GPU, as its place in ``hosts``."""
-        places = {name: place for place, name in enumerate(self.hosts)}
-        return np.array([places[gpu.host] for gpu in self.gpus], dtype=np.intp)
+        index_of = {name: index for index, name in enumerate(self.hosts)}
+        return np.array([index_of[gpu.host] for gpu in self.gpus], dtype=np.intp)
 
     @cached_property
     def racks(self) -> tuple[str, ...]:
@@ -98,8 +98,8 @@ class Fleet:
     @cached_property
     def rack(self) -> Codes:
         """The rack of each GPU, as its place in ``racks``; -1 where it is not known."""
-        places = {name: place for place, name in enumerate(self.racks)}
-        return np.array([-1 if gpu.rack is None else places[gpu.rack] for gpu in self.gpus], dtype=np.intp)
+        index_of = {name: index for index, name in enumerate(self.racks)}
+        return np.array([-1 if gpu.rack is None else index_of[gpu.rack] for gpu in self.gpus], dtype=np.intp)
 
     @cached_property
     def slot(self) -> Codes:
@@ -124,9 +124,9 @@ class Fleet:
         """The mean temperature of the others of its host in the same run and case, of each row."""
         codes, _ = coded((row.run, row.host, row.case, row.repeat) for row in self.rows)
         heat = self.column("temperature_c")
-        known = np.isfinite(heat)
-        sums = np.bincount(codes, weights=np.where(known, heat, 0.0))[codes] - np.where(known, heat, 0.0)
-        counts = np.bincount(codes, weights=known)[codes] - known
+        finite = np.isfinite(heat)
+        sums = np.bincount(codes, weights=np.where(finite, heat, 0.0))[codes] - np.where(finite, heat, 0.0)
+        counts = np.bincount(codes, weights=finite)[codes] - finite
         return np.asarray(np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0))
 
     def name(self, gpu: int) -> str:
@@ -154,13 +154,13 @@ def fleets_of(rows: Sequence[GpuRow]) -> Fleets:
         else:
             parts[_kind(row)].append(row)
     notes = [f"{idle} rows are of idle GPUs, whose time says nothing about them."] if idle else []
-    found = []
+    fleets = []
     for kind, own in parts.items():
-        fleet, said = _fleet(kind, own)
-        found.append(fleet)
-        notes += said
-    found.sort(key=lambda fleet: -len(fleet.rows))
-    return Fleets(tuple(found), (*_mixed(found), *notes))
+        fleet, fleet_notes = _fleet(kind, own)
+        fleets.append(fleet)
+        notes += fleet_notes
+    fleets.sort(key=lambda fleet: -len(fleet.rows))
+    return Fleets(tuple(fleets), (*_mixed(fleets), *notes))
 
 
 def _kind(row: GpuRow) -> Kind:
@@ -175,36 +175,38 @@ def _mixed(fleets: Iterable[Fleet]) -> list[str]:
     """Say that there are several models, or several origins."""
     kinds = [fleet.kind for fleet in fleets]
     models, origins = list(dict.fromkeys(k.model for k in kinds)), list(dict.fromkeys(k.origin for k in kinds))
-    told = (
+    mixed_notes = (
         [f"These are {len(models)} models, each looked at by itself: {', '.join(models)}."] if len(models) > 1 else []
     )
     levels = list(dict.fromkeys(k.isolation or "not recorded" for k in kinds))
     if len(levels) > 1:
-        told.append(f"Rows differ in isolation ({', '.join(levels)}); each is looked at by itself.")
-    return told + ([f"Rows are {' and '.join(origins)}; each is looked at by itself."] if len(origins) > 1 else [])
+        mixed_notes.append(f"Rows differ in isolation ({', '.join(levels)}); each is looked at by itself.")
+    return mixed_notes + (
+        [f"Rows are {' and '.join(origins)}; each is looked at by itself."] if len(origins) > 1 else []
+    )
 
 
 def _fleet(kind: Kind, rows: list[GpuRow]) -> tuple[Fleet, list[str]]:
     cases, names = coded(row.case for row in rows)
     gpus, keys = coded(_identity(row) for row in rows)
     notes = []
-    kept = _comparable(gpus, cases)
-    if not kept.all():
-        left = dict.fromkeys(row.case for row, keep in zip(rows, kept, strict=True) if not keep)
+    comparable = _comparable(gpus, cases)
+    if not comparable.all():
+        left = dict.fromkeys(row.case for row, keep in zip(rows, comparable, strict=True) if not keep)
         notes.append(f"{kind.label}: {', '.join(left)} share no GPU with the other cases and are left out.")
-        rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
+        rows = [row for row, keep in zip(rows, comparable, strict=True) if keep]
         cases, names = coded(row.case for row in rows)
         gpus, keys = coded(_identity(row) for row in rows)
-    places: list[list[GpuRow]] = [[] for _ in keys]
+    rows_by_gpu: list[list[GpuRow]] = [[] for _ in keys]
     for row, gpu in zip(rows, gpus, strict=True):
-        places[gpu].append(row)
-    moved = sum(len({(row.host, row.slot) for row in own}) > 1 for own in places)
+        rows_by_gpu[gpu].append(row)
+    moved = sum(len({(row.host, row.slot) for row in own}) > 1 for own in rows_by_gpu)
     if moved:
         notes.append(f"{moved} GPUs were seen in more than one place; each counts where it was last.")
     runs, _ = coded((row.run, row.host) for row in rows)
-    found = Fleet(
+    fleet = Fleet(
         kind=kind,
-        gpus=tuple(_place(own) for own in places),
+        gpus=tuple(_place(own) for own in rows_by_gpu),
         moved=moved,
         gpu=gpus,
         run=runs,
@@ -212,7 +214,7 @@ def _fleet(kind: Kind, rows: list[GpuRow]) -> tuple[Fleet, list[str]]:
         cases=tuple(map(str, names)),
         rows=tuple(rows),
     )
-    return found, notes
+    return fleet, notes
 
 
 def _identity(row: GpuRow) -> tuple[str, ...]:

@@ -45,20 +45,20 @@ def levels_of(fleet: Fleet, without: frozenset[int] = frozenset()) -> tuple[Comp
         ("restarts", np.arange(len(values))),
     ]
     spread = fleet.column("cv")[rows]
-    known = np.isfinite(spread)
-    calls = ("calls", np.log1p(spread[known] ** 2), _dense(fleet.gpu[rows][known])) if known.any() else None
+    finite = np.isfinite(spread)
+    calls = ("calls", np.log1p(spread[finite] ** 2), _dense(fleet.gpu[rows][finite])) if finite.any() else None
     return components(values, design, calls, spent={"repeats": len(np.unique(fleet.case[rows])) - 1})
 
 
 def _leaves(fleet: Fleet, rows: Codes) -> tuple[NDArray[np.float64], Codes]:
     """Return the logarithm of each restart's median, or of the row's where none are told; and the row of each."""
-    told = [_restarts(fleet.rows[row].restart_medians_us) or (fleet.rows[row].median_us,) for row in rows]
-    of_row = np.repeat(np.arange(len(rows)), [len(each) for each in told])
-    return np.log(np.concatenate([np.array(each) for each in told])), of_row
+    medians = [_restarts(fleet.rows[row].restart_medians_us) or (fleet.rows[row].median_us,) for row in rows]
+    of_row = np.repeat(np.arange(len(rows)), [len(restart_medians) for restart_medians in medians])
+    return np.log(np.concatenate([np.array(restart_medians) for restart_medians in medians])), of_row
 
 
 def _restarts(medians: tuple[float, ...]) -> tuple[float, ...]:
-    return medians if all(0 < each < float("inf") for each in medians) else ()
+    return medians if all(0 < median < float("inf") for median in medians) else ()
 
 
 def _dense(codes: Codes) -> Codes:

@@ -38,11 +38,11 @@ def page(
     origin: Origin = "real",
 ) -> Page:
     """Return the whole page."""
-    sections = [section for place, looked in enumerate(all_looked) for section in _sections(looked, place, all_looked)]
+    sections = [section for index, looked in enumerate(all_looked) for section in _sections(looked, index, all_looked)]
     if over_time is not None:
         sections.append(Section(title="Power over time", elements=(over_time,)))
-    trouble = [Text(text=said) for said in notes]
-    trouble += [Text(text=f"{said}.", tone="bad") for said in unusable[:MOST_TOLD]]
+    trouble = [Text(text=text) for text in notes]
+    trouble += [Text(text=f"{text}.", tone="bad") for text in unusable[:MOST_TOLD]]
     if len(unusable) > MOST_TOLD:
         trouble.append(Text(text=f"And {len(unusable) - MOST_TOLD} more; --json has all.", tone="bad"))
     if trouble:
@@ -58,22 +58,22 @@ def page(
 
 
 def _sections(looked: Looked, place: int, all_looked: Sequence[Looked]) -> Iterator[Section]:
-    drawn = place < MOST_DRAWN
+    with_figures = place < MOST_DRAWN
     mark = f"_{place + 1}" if len(all_looked) > 1 else ""
     title = looked.fleet.kind.label
     runs = words.counted(len({row.run for row in looked.fleet.rows}), "run")
     sizes = [words.counted(len(looked.fleet.gpus), "GPU"), words.counted(len(looked.fleet.hosts), "host"), runs]
-    said = words.money(looked)
+    savings = words.money(looked)
     elements: list[Element] = [
         Text(text=f"{', '.join(sizes)}, {words.counted(len(looked.fleet.rows), 'row')}. {words.answer(looked)}"),
-        *([Text(text=said)] if said else []),
+        *([Text(text=savings)] if savings else []),
         *gpus_table(looked),
         *outliers_table(looked),
-        *(strips_figures(looked, mark) if drawn else []),
+        *(strips_figures(looked, mark) if with_figures else []),
         *places_table(looked),
         *components_table(looked),
     ]
     yield Section(title=title, elements=tuple(elements))
-    beside = [*pairs_table(looked), *(scatter_figures(looked, mark) if drawn else [])]
-    if beside:
-        yield Section(title=f"{title}: what goes together", elements=tuple(beside))
+    correlation_elements = [*pairs_table(looked), *(scatter_figures(looked, mark) if with_figures else [])]
+    if correlation_elements:
+        yield Section(title=f"{title}: what goes together", elements=tuple(correlation_elements))

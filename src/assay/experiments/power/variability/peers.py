@@ -54,31 +54,31 @@ class Outlier:
 
 def outliers_of(numbers: Numbers, centres: Centres, minimum_effect: float) -> tuple[Outlier, ...]:
     """Return the GPUs that are unlike their peers by one measure, the farthest first."""
-    known = np.flatnonzero(numbers.known)
-    measure, values = numbers.measure, numbers.value[known]
-    distances = values - centres.reference[known]
-    noise = _noise(numbers, centres, known)
+    measured = np.flatnonzero(numbers.known)
+    measure, values = numbers.measure, numbers.value[measured]
+    distances = values - centres.reference[measured]
+    noise = _noise(numbers, centres, measured)
     extra = np.maximum(noise**2 - float(np.median(noise)) ** 2, 0.0)
     rates = discoveries(unlikely(distances, extra, fitted=centres.fitted, least=measure.step))
     called = np.flatnonzero(rates <= RATE)
     if not len(called):
         return ()
-    level = 1 - RATE * len(called) / len(known)
+    level = 1 - RATE * len(called) / len(measured)
     margin = measure.margin(minimum_effect)
-    found = []
-    for place in called:
-        gpu = int(known[place])
-        freedom = float(numbers.freedom[gpu]) if numbers.unit else float(len(known) - 1)
+    outliers = []
+    for index in called:
+        gpu = int(measured[index])
+        freedom = float(numbers.freedom[gpu]) if numbers.unit else float(len(measured) - 1)
         reach = float(special.stdtrit(freedom, 0.5 + level / 2))
-        error = float(noise[place])
-        peers = _apart(values[place] - centres.reference[gpu], error, centres.reference_error[gpu], reach)
-        fleet = _apart(values[place] - centres.fleet, error, centres.fleet_error, reach)
+        error = float(noise[index])
+        peers = _apart(values[index] - centres.reference[gpu], error, centres.reference_error[gpu], reach)
+        fleet = _apart(values[index] - centres.fleet, error, centres.fleet_error, reach)
         sure = (peers.low > margin) if peers.value > 0 else (peers.high < -margin)
         if abs(peers.value) <= margin:
             continue
         verdict: Verdict = "yes" if sure else "unsure"
-        found.append(Outlier(gpu, measure, peers, fleet, centres.against[gpu], float(rates[place]), verdict))
-    return tuple(sorted(found, key=lambda one: -abs(one.peers.value)))
+        outliers.append(Outlier(gpu, measure, peers, fleet, centres.against[gpu], float(rates[index]), verdict))
+    return tuple(sorted(outliers, key=lambda one: -abs(one.peers.value)))
 
 
 def _noise(numbers: Numbers, centres: Centres, known: NDArray[np.intp]) -> Samples:

@@ -76,28 +76,28 @@ class Layout:
         usable = np.flatnonzero(counts >= FEWEST)
         added = medians(within, slot, len(counts))
         left = within - added[slot]
-        places = _Places("slot", [str(one) for one in usable], counts[usable], added[usable])
-        return self._judged(places, left, counts[usable], len(np.unique(host)) + len(usable) - 1)
+        groups = _Places("slot", [str(one) for one in usable], counts[usable], added[usable])
+        return self._judged(groups, left, counts[usable], len(np.unique(host)) + len(usable) - 1)
 
     def racks(self, values: Samples) -> tuple[Effect, ...]:
         """Return what each rack adds, by how much its hosts differ among themselves; its GPUs where it has but one."""
-        there = self.rack >= 0
-        racks, rack = len(self.fleet.racks), self.rack[there]
+        has_rack = self.rack >= 0
+        racks, rack = len(self.fleet.racks), self.rack[has_rack]
         counts = np.bincount(rack, minlength=racks)
         usable = np.flatnonzero(counts >= FEWEST)
         if len(usable) < 2:
             return ()
-        added = medians(values[there], rack, racks)
+        added = medians(values[has_rack], rack, racks)
         hosts = medians(values, self.host, len(self.fleet.hosts))
         home = np.full(len(hosts), -1)
         home[self.host] = self.rack
-        told = np.flatnonzero((home >= 0) & np.isfinite(hosts))
-        units = np.bincount(home[told], minlength=racks)[usable]
-        left = hosts[told] - added[home[told]]
+        usable_hosts = np.flatnonzero((home >= 0) & np.isfinite(hosts))
+        units = np.bincount(home[usable_hosts], minlength=racks)[usable]
+        left = hosts[usable_hosts] - added[home[usable_hosts]]
         if units.min() < 2:
-            left, units = values[there] - added[rack], counts[usable]
-        places = _Places("rack", [self.fleet.racks[one] for one in usable], counts[usable], added[usable])
-        return self._judged(places, left, units, len(usable))
+            left, units = values[has_rack] - added[rack], counts[usable]
+        groups = _Places("rack", [self.fleet.racks[one] for one in usable], counts[usable], added[usable])
+        return self._judged(groups, left, units, len(usable))
 
     def hosts(self, values: Samples) -> tuple[Effect, ...]:
         """Return what each host adds, by how much GPUs of a host differ among themselves."""
@@ -108,8 +108,8 @@ class Layout:
         added = medians(values, self.host, len(counts))
         inside = counts[self.host] >= FEWEST
         left = values[inside] - added[self.host[inside]]
-        places = _Places("host", [self.fleet.hosts[one] for one in usable], counts[usable], added[usable])
-        return self._judged(places, left, counts[usable], len(usable))
+        groups = _Places("host", [self.fleet.hosts[one] for one in usable], counts[usable], added[usable])
+        return self._judged(groups, left, counts[usable], len(usable))
 
     def _judged(self, places: _Places, left: Samples, units: Codes, fitted: int) -> tuple[Effect, ...]:
         """Return the effects of all places of a kind, judged together by what is ``left`` without them."""

@@ -42,19 +42,19 @@ def spread_of(numbers: Numbers) -> Spread | None:
     The interval of the largest difference is the one that holds for all differences at once (Tukey). That of the middle
     is over GPUs drawn anew; it includes what measuring adds.
     """
-    known = np.flatnonzero(numbers.known)
-    if len(known) < 2:
+    measured = np.flatnonzero(numbers.known)
+    if len(measured) < 2:
         return None
-    values, errors = numbers.value[known], numbers.error[known]
+    values, errors = numbers.value[measured], numbers.error[measured]
     slowest, fastest = int(values.argmax()), int(values.argmin())
     apart = float(values[slowest] - values[fastest])
     low = high = None
     if numbers.unit is not None:
-        freedom = round(float(np.min(numbers.freedom[known])))
+        freedom = round(float(np.min(numbers.freedom[measured])))
         pair = float(np.sqrt((errors[slowest] ** 2 + errors[fastest] ** 2) / 2))
-        reach = _widest(len(known), freedom) * pair
+        reach = _widest(len(measured), freedom) * pair
         low, high = float(np.exp(max(apart - reach, 0.0))), float(np.exp(apart + reach))
-    return Spread(float(np.exp(apart)), low, high, int(known[slowest]), int(known[fastest]), *_middle(values))
+    return Spread(float(np.exp(apart)), low, high, int(measured[slowest]), int(measured[fastest]), *_middle(values))
 
 
 @cache
@@ -78,7 +78,7 @@ def _middle(values: Samples) -> tuple[float | None, float | None, float | None]:
     below = chance.beta(first, n - first + 1, DRAWS)
     above = below + (1 - below) * chance.beta(last - first, n - last + 1, DRAWS)
     ordered = np.sort(values)
-    drawn = ordered[(above * (n - 1)).round().astype(np.intp)] - ordered[(below * (n - 1)).round().astype(np.intp)]
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    draws = ordered[(above * (n - 1)).round().astype(np.intp)] - ordered[(below * (n - 1)).round().astype(np.intp)]
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     own = float(np.diff(np.quantile(values, tails))[0])
     return float(np.exp(own)), float(np.exp(low)), float(np.exp(high))

@@ -76,19 +76,19 @@ def outliers_table(looked: Looked) -> list[Element]:
     kinds: dict[str, list[Outlier]] = {}
     for one in sorted(looked.told, key=lambda one: one.verdict != "yes"):
         kinds.setdefault(one.word, []).append(one)
-    found = [one for own in kinds.values() for one in own[:MOST_OF_A_KIND]]
-    if not found:
+    shown = [one for own in kinds.values() for one in own[:MOST_OF_A_KIND]]
+    if not shown:
         return []
-    more = f"The first {MOST_OF_A_KIND} of each kind; all are in gpus.csv. " if len(found) < len(looked.told) else ""
+    more = f"The first {MOST_OF_A_KIND} of each kind; all are in gpus.csv. " if len(shown) < len(looked.told) else ""
     return [
         Table(
             title="GPUs that stand out",
             columns=tuple(
-                Column(title=title, numeric=place > 2)
-                for place, title in enumerate(("GPU", "is", "held against", "by", "against the fleet"))
+                Column(title=title, numeric=index > 2)
+                for index, title in enumerate(("GPU", "is", "held against", "by", "against the fleet"))
             ),
-            rows=tuple(_outlier(looked, one) for one in found),
-            tones=tuple("unsure" if one.verdict != "yes" else _tone(one) for one in found),
+            rows=tuple(_outlier(looked, one) for one in shown),
+            tones=tuple("unsure" if one.verdict != "yes" else _tone(one) for one in shown),
             note=(
                 f"{more}Unlikely among its peers at a false rate of 5 % over all GPUs, and beyond "
                 f"{words.percent(looked.minimum_effect, 0)} (heat: {HOTTER_C:g} °C) in its whole interval; unsure "
@@ -126,8 +126,8 @@ def places_table(looked: Looked) -> list[Element]:
         Table(
             title="Slots, hosts and racks",
             columns=tuple(
-                Column(title=title, numeric=place > 1)
-                for place, title in enumerate(("place", "of", "its GPUs take or have", "GPUs"))
+                Column(title=title, numeric=index > 1)
+                for index, title in enumerate(("place", "of", "its GPUs take or have", "GPUs"))
             ),
             rows=tuple(
                 (
@@ -175,7 +175,7 @@ def components_table(looked: Looked) -> list[Element]:
     return [
         Table(
             title="Where the variance of a call's time comes from",
-            columns=tuple(Column(title=title, numeric=place > 0) for place, title in enumerate(titles)),
+            columns=tuple(Column(title=title, numeric=index > 0) for index, title in enumerate(titles)),
             rows=tuple(
                 (
                     one.level,
@@ -216,7 +216,7 @@ def _share(one: Component) -> str | None:
 
 def _merged(shown: Sequence[Component]) -> str:
     """Say which levels cannot be told from others."""
-    said = [
+    remarks = [
         f"{one.level} cannot be told from {one.within}: there is one for each"
         if one.within
         else f"there is but one of the {one.level}: how they differ cannot be told"
@@ -224,22 +224,26 @@ def _merged(shown: Sequence[Component]) -> str:
         if one.variance is None
     ]
     plain = "Standard deviations of the time, with 95 % intervals; each is what a level adds to those below it."
-    return f"{plain} {said[0][0].upper()}{'; '.join(said)[1:]}." if said else plain
+    return f"{plain} {remarks[0][0].upper()}{'; '.join(remarks)[1:]}." if remarks else plain
 
 
 def pairs_table(looked: Looked) -> list[Element]:
     """Return what goes together."""
-    told = [pair for pair in looked.pairs if pair.found is not None]
-    if not told:
+    measured = [pair for pair in looked.pairs if pair.found is not None]
+    if not measured:
         return []
     rows: list[tuple[Cell, ...]] = []
-    for pair in told:
-        found = pair.found
-        if found is None:
+    for pair in measured:
+        association = pair.found
+        if association is None:
             continue
-        interval = None if found.low is None or found.high is None else f"{_rho(found.low)} – {_rho(found.high)}"
-        rows.append((pair.claim, _rho(found.rho), interval, pair.over, found.n))
-    few = any(pair.over == "rows of few GPUs" for pair in told)
+        interval = (
+            None
+            if association.low is None or association.high is None
+            else f"{_rho(association.low)} – {_rho(association.high)}"
+        )
+        rows.append((pair.claim, _rho(association.rho), interval, pair.over, association.n))
+    few = any(pair.over == "rows of few GPUs" for pair in measured)
     note = "Spearman's rank correlation of the first with the second thing; 95 % intervals."
     dependent = " So few GPUs are no sample: rows of one GPU are not independent, and there is no interval."
     return [
@@ -250,7 +254,7 @@ def pairs_table(looked: Looked) -> list[Element]:
                 for title in ("claim", "rho", "95 % interval", "over", "n")
             ),
             rows=tuple(rows),
-            tones=tuple({"yes": "good", "no": "plain", "unsure": "unsure"}[pair.verdict] for pair in told),
+            tones=tuple({"yes": "good", "no": "plain", "unsure": "unsure"}[pair.verdict] for pair in measured),
             note=note + (dependent if few else ""),
         )
     ]

@@ -44,10 +44,10 @@ class Pair:
     @property
     def verdict(self) -> Verdict:
         """Whether the claim holds: only an interval that has no room for the other sign says so."""
-        found = self.found
-        if found is None or found.low is None or found.high is None:
+        association = self.found
+        if association is None or association.low is None or association.high is None:
             return "unsure"
-        least, most = sorted((self.sign * found.low, self.sign * found.high))
+        least, most = sorted((self.sign * association.low, self.sign * association.high))
         return "yes" if least > 0 else "no" if most < WEAK else "unsure"
 
 
@@ -67,8 +67,8 @@ def pairs_of(fleet: Fleet) -> tuple[Pair, ...]:
 
     def pair(claim: str, x: str, y: str, sign: int = 1, equal: str | None = None) -> Pair:
         held = (columns[equal],) if equal else ()
-        found = association(columns[x], columns[y], held, independent=not few)
-        return Pair(claim, x, y, equal, over, sign, found)
+        result = association(columns[x], columns[y], held, independent=not few)
+        return Pair(claim, x, y, equal, over, sign, result)
 
     if len(fleet.gpus) < FEWEST_GPUS:
         return tuple(_beside(fleet, rows["time"]))
@@ -85,7 +85,7 @@ def pairs_of(fleet: Fleet) -> tuple[Pair, ...]:
 def _beside(fleet: Fleet, time: Samples) -> list[Pair]:
     """Return whether a GPU is slower in rows with more busy neighbours, or with hotter ones, than in its others."""
     over: Over = "rows, each GPU against itself"
-    told = (
+    comparisons = (
         ("a GPU is slower the more neighbours are busy", "busy neighbours", fleet.neighbours, time),
         (
             "a GPU is slower the hotter its neighbours are",
@@ -94,35 +94,35 @@ def _beside(fleet: Fleet, time: Samples) -> list[Pair]:
             _without_cases(fleet, time),
         ),
     )
-    found = []
-    for claim, name, beside, y in told:
-        known = np.isfinite(beside) & np.isfinite(y)
-        if known.sum() < FEWEST:
+    pairs = []
+    for claim, name, neighbour_values, y in comparisons:
+        finite = np.isfinite(neighbour_values) & np.isfinite(y)
+        if finite.sum() < FEWEST:
             continue
-        x_own, y_own = (_against_itself(fleet, values, known) for values in (beside, y))
+        x_own, y_own = (_against_itself(fleet, values, finite) for values in (neighbour_values, y))
         left = x_own[np.isfinite(x_own)]
         if not len(left) or float(np.ptp(left)) < 1e-9:
             continue
-        spent = len(np.unique(fleet.gpu[known]))
-        found.append(Pair(claim, name, "time", None, over, 1, association(x_own, y_own, spent=spent)))
-    return found
+        spent = len(np.unique(fleet.gpu[finite]))
+        pairs.append(Pair(claim, name, "time", None, over, 1, association(x_own, y_own, spent=spent)))
+    return pairs
 
 
 def _against_itself(fleet: Fleet, values: Samples, known: NDArray[np.bool_]) -> Samples:
     """Return values less the mean of their GPU; those of a GPU with a single row are not known."""
-    kept = np.where(known, values, np.nan)
+    masked = np.where(known, values, np.nan)
     n = len(fleet.gpus)
     level = means(values[known], fleet.gpu[known], n)
     alone = np.bincount(fleet.gpu[known], minlength=n) < 2
-    return np.where(alone[fleet.gpu], np.nan, kept - level[fleet.gpu])
+    return np.where(alone[fleet.gpu], np.nan, masked - level[fleet.gpu])
 
 
 def _without_cases(fleet: Fleet, values: Samples) -> Samples:
     there = np.isfinite(values)
-    found = np.full(len(values), np.nan)
+    levelled = np.full(len(values), np.nan)
     if there.any():
-        found[there] = without_cases(values[there], fleet.gpu[there], fleet.case[there])
-    return found
+        levelled[there] = without_cases(values[there], fleet.gpu[there], fleet.case[there])
+    return levelled
 
 
 def _by_gpu(fleet: Fleet, values: Samples) -> Samples:

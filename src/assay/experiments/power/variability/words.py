@@ -18,7 +18,7 @@ MOST_NAMED = 5
 def apart(measure: Measure, value: float, low: float | None = None, high: float | None = None) -> str:
     """Write a difference with its interval: ``+52.1 % (+50.0 – +54.2)``, or in °C."""
     unit = "%" if measure.relative else "°C"
-    numbers = [each if each is None else scaled(measure, each) for each in (value, low, high)]
+    numbers = [number if number is None else scaled(measure, number) for number in (value, low, high)]
     if numbers[1] is None or numbers[2] is None:
         return f"{_signed(numbers[0])} {unit}"
     return f"{_signed(numbers[0])} {unit} ({_signed(numbers[1])} – {_signed(numbers[2])})"
@@ -65,10 +65,10 @@ def counted(number: int, noun: str) -> str:
 def answer(looked: Looked) -> str:
     """Say which GPU to ask for, in a sentence or two."""
     fleet, advice = looked.fleet, looked.advice
-    said = _answers(looked)
+    clause = _answers(looked)
     single = advice.unit == "repeats" and advice.answer in {"gpu", "slot", "avoid"}
     runs = "each GPU was seen in one run only, so that the day may have a part in it"
-    return f"{said}; {runs}." if single and len(fleet.gpus) > 1 else f"{said}."
+    return f"{clause}; {runs}." if single and len(fleet.gpus) > 1 else f"{clause}."
 
 
 def _answers(looked: Looked) -> str:
@@ -98,10 +98,10 @@ def _answers(looked: Looked) -> str:
 def _unknown(looked: Looked, gain: str) -> str:
     count = counted(len(looked.fleet.gpus), "GPU")
     if looked.advice.unit is not None:
-        told = f"the likeliest takes {gain} less time than a random one"
-        return f"Which of {count} to ask for cannot be told from these runs: {told}"
-    told = f"{looked.fleet.name(looked.advice.best[0])} took {gain} less time than the mean, which may be chance"
-    return f"Which of {count} to ask for cannot be told, as {_too_little(looked)}: {told}"
+        reason = f"the likeliest takes {gain} less time than a random one"
+        return f"Which of {count} to ask for cannot be told from these runs: {reason}"
+    reason = f"{looked.fleet.name(looked.advice.best[0])} took {gain} less time than the mean, which may be chance"
+    return f"Which of {count} to ask for cannot be told, as {_too_little(looked)}: {reason}"
 
 
 def _too_little(looked: Looked) -> str:
@@ -109,7 +109,9 @@ def _too_little(looked: Looked) -> str:
     fleet = looked.fleet
     if len(fleet.rows) <= len(fleet.gpus):
         return "nothing was measured twice"
-    runs, cases = (counted(len(set(each.tolist())), what) for each, what in ((fleet.run, "run"), (fleet.case, "case")))
+    runs, cases = (
+        counted(len(set(codes.tolist())), what) for codes, what in ((fleet.run, "run"), (fleet.case, "case"))
+    )
     return f"too little was measured to tell GPUs from chance ({runs} of {cases})"
 
 

@@ -44,17 +44,17 @@ def _rows(looked: Looked) -> list[list[object]]:
     counts = np.bincount(fleet.gpu, minlength=len(fleet.gpus))
     others = [looked.numbers.get(measure.name) for measure in MEASURES if measure != TIME]
     rows: list[list[object]] = []
-    for place, gpu in enumerate(fleet.gpus):
-        value = float(times.value[place])
+    for index, gpu in enumerate(fleet.gpus):
+        value = float(times.value[index])
         rows.append(
             [
-                *(fleet.kind.work, fleet.kind.model, gpu.uuid, gpu.host, gpu.rack or "", gpu.slot, int(counts[place])),
-                *(_told(np.exp(each)) for each in (value, low[place], high[place])),
+                *(fleet.kind.work, fleet.kind.model, gpu.uuid, gpu.host, gpu.rack or "", gpu.slot, int(counts[index])),
+                *(_told(np.exp(log_time)) for log_time in (value, low[index], high[index])),
                 _told(np.exp(value - centres.fleet)),
-                _told(np.exp(value - centres.reference[place])),
-                centres.against[place],
-                *(_number(other, place) for other in others),
-                " ".join(words.get(place, [])),
+                _told(np.exp(value - centres.reference[index])),
+                centres.against[index],
+                *(_number(other, index) for other in others),
+                " ".join(words.get(index, [])),
             ]
         )
     return rows
@@ -66,7 +66,7 @@ def _ends(
     if numbers.unit is None:
         nothing = np.full(len(numbers.value), np.nan)
         return nothing, nothing
-    reach = np.array([quantile(0.95, max(1, round(float(each)))) for each in numbers.freedom])
+    reach = np.array([quantile(0.95, max(1, round(float(degrees)))) for degrees in numbers.freedom])
     return numbers.value - reach * numbers.error, numbers.value + reach * numbers.error
 
 

@@ -16,19 +16,19 @@ from assay.hosts.remote.there.keeper import GRACE_S, UNDOING_S
 def main(folder: Path) -> int:
     """Ask its keeper to end it; without one, end it ourselves. Not 0: something is still there."""
     deadline = time.monotonic() + GRACE_S + UNDOING_S + 15
-    asked = False
+    requested = False
     while (keeper := its.keeper_of(folder)) is not None and time.monotonic() < deadline:
-        if not asked:
+        if not requested:
             os.kill(keeper, signal.SIGTERM)
-            asked = True
+            requested = True
         time.sleep(0.02)
     if keeper is not None:
         os.kill(keeper, signal.SIGKILL)
-    if not asked:
+    if not requested:
         for pid in its.belonging(folder):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
-    return 0 if its.see_gone(folder, 0.0 if asked else UNDOING_S) else 1
+    return 0 if its.see_gone(folder, 0.0 if requested else UNDOING_S) else 1
 
 
 if __name__ == "__main__":

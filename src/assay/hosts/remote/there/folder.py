@@ -28,10 +28,10 @@ def write(path: Path, content: dict[str, Any]) -> None:
 def read(path: Path) -> dict[str, Any] | None:
     """Return what a file says; null when it is not there."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        data: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return found
+    return data
 
 
 def started_at(pid: int) -> str | None:
@@ -45,24 +45,24 @@ def started_at(pid: int) -> str | None:
 
 def keeper_of(folder: Path) -> int | None:
     """Return the process that watches over an order; null when there is none."""
-    told = read(folder / KEEPER)
-    if told is None or started_at(told["pid"]) != told["started"]:
+    record = read(folder / KEEPER)
+    if record is None or started_at(record["pid"]) != record["started"]:
         return None
-    return int(told["pid"])
+    return int(record["pid"])
 
 
 def belonging(folder: Path) -> list[int]:
     """Return the processes of an order, wherever they have gone: all inherited its folder's name."""
     mark = os.fsencode(f"{FOLDER_VARIABLE}={folder}")
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def see_gone(folder: Path, patience_s: float) -> bool:

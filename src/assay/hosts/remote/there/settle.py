@@ -66,18 +66,18 @@ def _make(environment: Path, wheel: Path) -> None:
 def lacking_of(contents: Path) -> list[str]:
     """Return what an unpacked wheel needs that is not installed, or is too old."""
     (described,) = contents.glob("*.dist-info")
-    wanted = PathDistribution(described).requires or []
-    return [each for each in wanted if ";" not in each and not _is_here(each)]
+    requirements = PathDistribution(described).requires or []
+    return [requirement for requirement in requirements if ";" not in requirement and not _is_here(requirement)]
 
 
 def _is_here(requirement: str) -> bool:
     name, limits = re.fullmatch(r"([\w.-]+)(?:\[.*?\])?\s*(.*)", requirement).groups()  # type: ignore[union-attr]
     try:
-        found = _numbers(version(name))
+        installed = _numbers(version(name))
     except PackageNotFoundError:
         return False
     limited = re.findall(r"(>=|<)\s*([\w.]+)", limits)
-    return all((sign == ">=") == (found >= _numbers(limit)) for sign, limit in limited)
+    return all((sign == ">=") == (installed >= _numbers(limit)) for sign, limit in limited)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -86,13 +86,13 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _with(lacking: list[str], folder: Path) -> Path:
     """Return the interpreter of a virtual environment that sees all of this one's packages, and has the rest."""
-    names = ", ".join(re.split(r"[<>=!~ \[]", each)[0] for each in lacking)
+    names = ", ".join(re.split(r"[<>=!~ \[]", requirement)[0] for requirement in lacking)
     beginning = f"{names} {'is' if len(lacking) == 1 else 'are'} not installed for {sys.executable}, and "
     python = folder / "bin" / "python"
     _do([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(folder)], beginning)
     (packages,) = folder.glob("lib/python*/site-packages")
-    seen = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
-    (packages / "seen.pth").write_text("\n".join(seen) + "\n")
+    site_folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    (packages / "seen.pth").write_text("\n".join(site_folders) + "\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     _do([*pip, "install", "--quiet", "--no-input", "--disable-pip-version-check", *lacking], beginning)
     return python

@@ -46,7 +46,7 @@ class Arrivals:
 
     def extras(self) -> StageExtras:
         """Return it as what a call reports; input tokens are left out where the server does not count them."""
-        told: dict[str, float | list[float]] = {
+        extras: dict[str, float | list[float]] = {
             "output_tokens": self.output_tokens,
             "requests": float(self.requests),
             "short_requests": float(self.short_requests),
@@ -60,7 +60,7 @@ class Arrivals:
             "tpot_us": self.tpot_us,
             "silence_us": self.silence_us,
         }
-        return told if self.input_tokens is None else {**told, "input_tokens": self.input_tokens}
+        return extras if self.input_tokens is None else {**extras, "input_tokens": self.input_tokens}
 
 
 @dataclass
@@ -132,8 +132,8 @@ class Answer:
         else:
             into.gap_us.append((stamp_ns - self._last_ns) / 1e3)
         self._last_ns = stamp_ns
-        told = chunk.usage.output if chunk.usage is not None else 0
-        self._count_output(told or self._counted + self._scale.tokens_per_chunk, into)
+        counted = chunk.usage.output if chunk.usage is not None else 0
+        self._count_output(counted or self._counted + self._scale.tokens_per_chunk, into)
 
     def end(self, stamp_ns: int, into: Arrivals) -> None:
         """Count an answer that came to its end, and set right what was counted on the way."""

@@ -75,20 +75,20 @@ class Client:
             MachineCannot: It is not there, lets us not in, or speaks something else.
         """
         response = self._get(f"{self.endpoint.url}/models")
-        status, said = response.status_code, response.text[:LONGEST_ERROR]
+        status, text = response.status_code, response.text[:LONGEST_ERROR]
         if status in {404, 405}:
             return None
         if status in {401, 403} or 300 <= status < 400:
-            raise self.cannot(faults.of_status(status, said or response.headers.get("location", ""), self.endpoint))
-        if faults.is_web_page(said) or (status == 200 and _json(response) is None):
+            raise self.cannot(faults.of_status(status, text or response.headers.get("location", ""), self.endpoint))
+        if faults.is_web_page(text) or (status == 200 and _json(response) is None):
             raise self.cannot(NOT_OPENAI)
         return _models(_json(response)) if status == 200 else ()
 
     def version(self) -> str:
         """Return the program that serves and its version, as far as it tells."""
         response = self._get(f"{self.endpoint.root}/version")
-        told = _json(response)
-        version = told.get("version") if isinstance(told, dict) and response.status_code == 200 else None
+        body = _json(response)
+        version = body.get("version") if isinstance(body, dict) and response.status_code == 200 else None
         return version if isinstance(version, str) else ""
 
     def ask(self, form: Form, prompt: str, tokens: int) -> Reply:
@@ -158,12 +158,12 @@ class Client:
 
     @staticmethod
     def _text(response: httpx.Response) -> str:
-        said = b""
+        text = b""
         for piece in response.iter_raw():
-            said += piece
-            if len(said) > LONGEST_ERROR:
+            text += piece
+            if len(text) > LONGEST_ERROR:
                 break
-        return said.decode(errors="replace")
+        return text.decode(errors="replace")
 
 
 def tls_context() -> ssl.SSLContext:
@@ -182,13 +182,13 @@ def _json(response: httpx.Response) -> Any:
 
 def _models(told: Any) -> tuple[Model, ...]:
     rows = told.get("data") if isinstance(told, dict) else None
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return tuple(
         Model(
             row["id"],
             context if isinstance(context := row.get("max_model_len"), int) else None,
             owner if isinstance(owner := row.get("owned_by"), str) else "",
         )
-        for row in found
+        for row in entries
         if isinstance(row.get("id"), str)
     )

@@ -60,8 +60,8 @@ class Endpoint:
     @property
     def headers(self) -> dict[str, str]:
         """What every request says of itself; the key among it."""
-        said = {"User-Agent": f"assay/{__version__}", "Accept-Encoding": "identity"}
-        return {**said, "Authorization": f"Bearer {self.key}"} if self.key else said
+        headers = {"User-Agent": f"assay/{__version__}", "Accept-Encoding": "identity"}
+        return {**headers, "Authorization": f"Bearer {self.key}"} if self.key else headers
 
     @property
     def in_the_open(self) -> bool:
@@ -83,10 +83,10 @@ def addresses(given: str) -> tuple[str, ...]:
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
-        known = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        known = False
-    if not known or not text.isascii() or any(sign.isspace() for sign in text) or parts.query or parts.fragment:
+        valid = False
+    if not valid or not text.isascii() or any(sign.isspace() for sign in text) or parts.query or parts.fragment:
         raise BadInput(f"backend.endpoint: {given!r} is no address of a server, as http://127.0.0.1:8000/v1 is one.")
     if parts.username is not None or parts.password is not None:
         raise BadInput("backend.endpoint has a name or a password in it; backend.api_key_env names where the key is.")

@@ -20,16 +20,16 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNE
 def of_connection(error: BaseException) -> str:
     """Return why no connection came about, or what broke it, whoever noticed it."""
     causes = list(_causes(error))
-    tls = next((each for each in causes if isinstance(each, ssl.SSLError)), None)
+    tls = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
     if tls is not None:
         return _of_tls(tls)
-    if any(isinstance(each, ConnectionRefusedError) for each in causes):
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "is not there: nobody listens on that port (connection refused); is it started, and the port right?"
-    if any(isinstance(each, socket.gaierror) for each in causes):
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
         return "is not known by that name; is the address right?"
-    if any(isinstance(each, TimeoutError) or type(each).__name__ == "ConnectTimeout" for each in causes):
+    if any(isinstance(cause, TimeoutError) or type(cause).__name__ == "ConnectTimeout" for cause in causes):
         return f"did not take a connection within {CONNECT_WITHIN_S:g} s"
-    if any(isinstance(each, ConnectionError) or "isconnected" in str(each) for each in causes):
+    if any(isinstance(cause, ConnectionError) or "isconnected" in str(cause) for cause in causes):
         return CLOSED
     return f"cannot be spoken with: {_line(str(error)) or type(error).__name__}"
 
@@ -46,8 +46,8 @@ def of_status(status: int, said: str, endpoint: Endpoint) -> str:
     """Return what an answer other than 200 means; ``said`` is its body."""
     words = f"{status}: {message(said)}" if message(said) else str(status)
     if status in {401, 403}:
-        known = f"is the key in {endpoint.key_variable} right?" if endpoint.key_variable else "does it want a key?"
-        return endpoint.clean(f"does not let us in ({words}); {known} backend.api_key_env names the variable of it")
+        hint = f"is the key in {endpoint.key_variable} right?" if endpoint.key_variable else "does it want a key?"
+        return endpoint.clean(f"does not let us in ({words}); {hint} backend.api_key_env names the variable of it")
     if status >= 500:
         return endpoint.clean(f"is in trouble ({words})")
     if 300 <= status < 400:
@@ -60,10 +60,10 @@ def message(said: str) -> str:
     if is_web_page(said):
         return "a web page"
     try:
-        found = json.loads(said)
+        parsed = json.loads(said)
     except (ValueError, RecursionError):
         return _line(said)
-    return _line(in_error(found) or said)
+    return _line(in_error(parsed) or said)
 
 
 def in_error(found: Any) -> str | None:
@@ -71,15 +71,15 @@ def in_error(found: Any) -> str | None:
     if not isinstance(found, dict):
         return None
     error = found.get("error", found if found.get("object") == "error" else None)
-    places = (error, error.get("message") if isinstance(error, dict) else None, found.get("detail"))
-    text = next((place for place in places if isinstance(place, str) and place), None)
+    texts = (error, error.get("message") if isinstance(error, dict) else None, found.get("detail"))
+    text = next((candidate for candidate in texts if isinstance(candidate, str) and candidate), None)
     if text is not None:
         return text
     for rest in (error, found.get("detail")):
         if rest:
             return json.dumps(rest)
-    told = found.get("message")
-    return told if isinstance(told, str) and "choices" not in found else None
+    message = found.get("message")
+    return message if isinstance(message, str) and "choices" not in found else None
 
 
 def is_web_page(said: str) -> bool:
@@ -98,9 +98,9 @@ def _of_tls(error: ssl.SSLError) -> str:
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Return an error and what it came from, also where one hid the other."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
+    visited: list[BaseException] = []
+    while error is not None and error not in visited:
+        visited.append(error)
         yield error
         error = error.__cause__ or error.__context__
 

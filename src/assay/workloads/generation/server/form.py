@@ -45,14 +45,14 @@ class Form(Value):
             BadInput: A setting says something else than the scenario, or would change what is measured.
         """
         _refuse(settings, output_tokens)
-        kept = {name: value for name, value in settings.items() if name not in {*_LENGTHS, *_ONE, "stream", "echo"}}
+        fields = {name: value for name, value in settings.items() if name not in {*_LENGTHS, *_ONE, "stream", "echo"}}
         template = dict(reasoning or {})
         if "reasoning_effort" in template:
-            kept.setdefault("reasoning_effort", template.pop("reasoning_effort"))
+            fields.setdefault("reasoning_effort", template.pop("reasoning_effort"))
         if template:
-            kept.setdefault("chat_template_kwargs", template)
-        whole = () if kept.get("ignore_eos") is False else ("ignore_eos", "min_tokens")
-        return cls(model=model, settings=kept, whole=tuple(name for name in whole if name not in kept))
+            fields.setdefault("chat_template_kwargs", template)
+        whole = () if fields.get("ignore_eos") is False else ("ignore_eos", "min_tokens")
+        return cls(model=model, settings=fields, whole=tuple(name for name in whole if name not in fields))
 
     @property
     def path(self) -> str:
@@ -61,11 +61,11 @@ class Form(Value):
 
     def body(self, prompt: str, tokens: int) -> dict[str, Any]:
         """Return a request for an answer of so many tokens."""
-        asked = {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
+        prompt_fields = {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
         extras = {"ignore_eos": True, "min_tokens": tokens}
         return {
             "model": self.model,
-            **asked,
+            **prompt_fields,
             "stream": True,
             self.length: tokens,
             **({"stream_options": {"include_usage": True}} if self.usage else {}),
@@ -121,17 +121,17 @@ def form_of(generation: Generation) -> Form:
     Raises:
         BadInput: Its settings cannot be read, or contradict it.
     """
-    told = []
+    maps = []
     for name in ("generate_kwargs", "reasoning"):
         text = getattr(generation, name)
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise BadInput(f"{name} is a map of settings, not {text}.")
-        told.append(found)
-    return Form.of(generation.model, told[0], generation.output_tokens, told[1])
+        maps.append(parsed)
+    return Form.of(generation.model, maps[0], generation.output_tokens, maps[1])
 
 
 def _no_chat(status: int, words: str) -> bool:

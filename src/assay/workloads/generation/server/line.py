@@ -92,12 +92,12 @@ class Line:
     async def _ask(self, request: bytes, tokens: int) -> None:
         """Ask once, over the connection that is there, or a new one where the server has closed it meanwhile."""
         self._begun_ns = time.perf_counter_ns()
-        asked = self._asked = _Asked(self._crew, Answer(self._begun_ns, tokens, self._crew.scale))
-        if self.connection is not None and await self._converse(self.connection, request, asked):
+        open_request = self._asked = _Asked(self._crew, Answer(self._begun_ns, tokens, self._crew.scale))
+        if self.connection is not None and await self._converse(self.connection, request, open_request):
             return
         await self._hang_up()
         self.connection = await connect(self._crew.endpoint, self._crew.tls)
-        if not await self._converse(self.connection, request, asked):
+        if not await self._converse(self.connection, request, open_request):
             raise Fault("closed the connection without an answer")
 
     async def _converse(self, connection: Connection, request: bytes, asked: _Asked) -> bool:
@@ -198,13 +198,13 @@ class _Asked:
 
     def _finish(self, stamp_ns: int) -> None:
         """Judge an answer whose HTTP has ended, though it has not said that it was the end."""
-        said = self._said.decode(errors="replace")
+        body = self._said.decode(errors="replace")
         if self.reader.status != 200:
-            raise Fault(faults.of_status(self.reader.status, said, self._crew.endpoint))
+            raise Fault(faults.of_status(self.reader.status, body, self._crew.endpoint))
         self._count(stamp_ns, self._events.end())
         if self.ended:
             return
-        if faults.is_web_page(said):
+        if faults.is_web_page(body):
             raise Fault("answered with a web page")
         if self._answer.finish is None:
             raise Fault("ended an answer without saying that it was whole")

@@ -111,9 +111,9 @@ class Load:
         silence_us = self._outwait()
         if not self._may_be_kept():
             self._raise_failure()
-        taken, cpu_s = self._drop()
-        taken.silence_us += silence_us
-        return taken, cpu_s
+        arrivals, cpu_s = self._drop()
+        arrivals.silence_us += silence_us
+        return arrivals, cpu_s
 
     def close(self) -> None:
         """End all streams, their connections and the thread; nothing is left when this returns."""
@@ -178,8 +178,8 @@ class Load:
         """Return whether what came counts: also where the load has failed since, but once, and not where it stalled."""
         if self._failure is None and self._defect is None:
             return True
-        told, self._is_told = self._is_told, True
-        return not (told or self._was_silent or self._defect) and self.arrivals.output_tokens > 0
+        reported, self._is_told = self._is_told, True
+        return not (reported or self._was_silent or self._defect) and self.arrivals.output_tokens > 0
 
     def _raise_failure(self) -> None:
         if self._defect is not None:
@@ -193,11 +193,11 @@ class Load:
             self._news.clear()
         with self.lock:
             fresh = Arrivals(input_tokens=None if self.scale.input_tokens is None else 0.0)
-            taken, self.arrivals = self.arrivals, fresh
+            arrivals, self.arrivals = self.arrivals, fresh
             self._taken_ns = time.perf_counter_ns()
             spent_ns, self._cpu_taken_ns = self.cpu_ns - self._cpu_taken_ns, self.cpu_ns
-        self._pace.learn(taken)
-        return taken, spent_ns / 1e9
+        self._pace.learn(arrivals)
+        return arrivals, spent_ns / 1e9
 
     def _run(self) -> None:
         try:
@@ -229,7 +229,7 @@ class Load:
             await asyncio.sleep(min(WATCH_EVERY_S, self._timeout_s / 4))
             silent_since = time.perf_counter_ns() - limit_ns
             open_ones = [line.connection for line in self._lines if line.connection is not None]
-            late = [each for each in open_ones if each.heard_ns < silent_since]
+            late = [candidate for candidate in open_ones if candidate.heard_ns < silent_since]
             self._was_silent = self._was_silent or bool(late)
             if late and len(late) == len(open_ones):
                 self._fail(faults.silent(self._timeout_s))

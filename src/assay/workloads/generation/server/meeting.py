@@ -52,19 +52,19 @@ def meet(generation: Generation, seed: int, salt: str) -> Met:
         MachineCannot: It is not there, or cannot do this.
         BadInput: Prompts are longer than they may be, or there is none.
     """
-    form = form_of(generation)
+    request_format = form_of(generation)
     client, listed = _reached(generation)
     with client:
         _fits(generation, listed)
-        meeting = _Meeting(generation, client, listed, form, salt)
-        words = meeting.of_file(seed) if generation.prompts != prompts.RANDOM else meeting.of_words(seed)
-        return Met(client.endpoint, meeting.form, words, meeting.scale, meeting.told())
+        prober = _Meeting(generation, client, listed, request_format, salt)
+        source = prober.of_file(seed) if generation.prompts != prompts.RANDOM else prober.of_words(seed)
+        return Met(client.endpoint, prober.form, source, prober.scale, prober.told())
 
 
 def _reached(generation: Generation) -> tuple[Client, tuple[Model, ...]]:
     """Return the server under the address where it lists its models, or the likeliest where it lists none."""
-    found = endpoints(generation)
-    for endpoint in found:
+    candidates = endpoints(generation)
+    for endpoint in candidates:
         client = Client(endpoint, generation.request_timeout_s)
         try:
             listed = client.models()
@@ -74,7 +74,7 @@ def _reached(generation: Generation) -> tuple[Client, tuple[Model, ...]]:
         if listed is not None:
             return client, listed
         client.close()
-    return Client(found[0], generation.request_timeout_s), ()
+    return Client(candidates[0], generation.request_timeout_s), ()
 
 
 def _fits(generation: Generation, listed: tuple[Model, ...]) -> None:
@@ -102,41 +102,41 @@ class _Meeting:
 
     def of_words(self, seed: int) -> Wording:
         """Return random prompts of about the length that is asked for."""
-        wanted = self.generation.input_tokens
+        target = self.generation.input_tokens
         few = self._input_tokens(wording.of_words(FEW_WORDS, seed, self.salt), -1)
         if few is None:
-            found = wording.of_words(wanted, seed, self.salt)
-            self._warm(found)
-            return found
+            source = wording.of_words(target, seed, self.salt)
+            self._warm(source)
+            return source
         lowest, highest = MANY_WORDS
-        count = min(max(lowest, wanted // 2), highest)
+        count = min(max(lowest, target // 2), highest)
         many = self._input_tokens(wording.of_words(count, seed, self.salt), -2) or few
         line = wording.Line.through((FEW_WORDS, few), (count, many))
-        found = wording.of_words(line.words(wanted), seed, self.salt)
-        has = self._warm(found) or wanted
-        if abs(has - wanted) > NEAR_ENOUGH * wanted:
-            better = max(1, line.words(wanted) + round((wanted - has) / line.per_word))
-            found = wording.of_words(better, seed, self.salt)
-            has = self._warm(found) or wanted
-        if abs(has - wanted) > NOTED_FROM * wanted:
-            self.notes.append(f"prompts have about {has} tokens, not {wanted}: the chat template is among them")
+        source = wording.of_words(line.words(target), seed, self.salt)
+        has = self._warm(source) or target
+        if abs(has - target) > NEAR_ENOUGH * target:
+            better = max(1, line.words(target) + round((target - has) / line.per_word))
+            source = wording.of_words(better, seed, self.salt)
+            has = self._warm(source) or target
+        if abs(has - target) > NOTED_FROM * target:
+            self.notes.append(f"prompts have about {has} tokens, not {target}: the chat template is among them")
         self._expect(has)
-        return found
+        return source
 
     def of_file(self, seed: int) -> Wording:
         """Return the user's prompts; those that are too long are cut, where that is allowed."""
-        told = self.generation
-        texts = prompts.read(told.prompts, told.text_column_name, told.num_samples)
+        generation = self.generation
+        texts = prompts.read(generation.prompts, generation.text_column_name, generation.num_samples)
         around = self._input_tokens(wording.of_texts([""], seed, self.salt), -1)
         longest = max(texts, key=len)
         has = self._input_tokens(wording.of_texts([longest], seed, self.salt), -2)
         if around is not None and has is not None and has - around > self.generation.input_tokens:
             texts = self._cut(texts, (has - around) / max(1, len(longest)))
-        found = wording.of_texts(texts, seed, self.salt)
-        mean = self._warm(found)
+        source = wording.of_texts(texts, seed, self.salt)
+        mean = self._warm(source)
         if mean is not None:
             self._expect(mean)
-        return found
+        return source
 
     def told(self) -> tuple[str, ...]:
         """Return what its user should know."""

@@ -46,10 +46,10 @@ class Pace:
 
     def late(self, silences: Iterable[tuple[float, bool]]) -> list[int]:
         """Return which streams are late: each is silent for so many s, and waits for its first token or for another."""
-        told = [(silent_s, self._usual_s(first=first)) for silent_s, first in silences]
-        if len(told) > 1 and all(silent_s > max(LEAST_S, FAR_FOR_ALL * usual_s) for silent_s, usual_s in told):
-            return list(range(len(told)))
-        return [index for index, (silent_s, usual_s) in enumerate(told) if silent_s > max(LEAST_S, FAR * usual_s)]
+        usual = [(silent_s, self._usual_s(first=first)) for silent_s, first in silences]
+        if len(usual) > 1 and all(silent_s > max(LEAST_S, FAR_FOR_ALL * usual_s) for silent_s, usual_s in usual):
+            return list(range(len(usual)))
+        return [index for index, (silent_s, usual_s) in enumerate(usual) if silent_s > max(LEAST_S, FAR * usual_s)]
 
     def _usual_s(self, *, first: bool) -> float:
         """Return what it takes at the most, usually; where no token follows another, what a first one takes."""

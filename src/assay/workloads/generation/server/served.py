@@ -31,19 +31,19 @@ SPARE_FILES = 64
 
 def idle(generation: Generation, seed: int) -> Prepared:
     """Return a server that has its model in place and is asked for nothing."""
-    met = meet(generation, seed, secrets.token_hex(8))
-    return Prepared(call=partial(time.sleep, IDLE_S), waits_itself=True, notes=met.notes[:1])
+    probe = meet(generation, seed, secrets.token_hex(8))
+    return Prepared(call=partial(time.sleep, IDLE_S), waits_itself=True, notes=probe.notes[:1])
 
 
 def served(generation: Generation, seed: int) -> Prepared:
     """Return a server under its load; a call is a slice of it."""
     _enough_files(generation.concurrency)
-    met = meet(generation, seed, secrets.token_hex(8))
-    scale = met.scale.anew()
+    probe = meet(generation, seed, secrets.token_hex(8))
+    scale = probe.scale.anew()
     load = Load(
-        met.endpoint,
+        probe.endpoint,
         generation.concurrency,
-        requests(met, generation.output_tokens, generation.concurrency),
+        requests(probe, generation.output_tokens, generation.concurrency),
         scale,
         timeout_s=generation.request_timeout_s,
         warm=max(1, generation.warmup),
@@ -66,7 +66,7 @@ def served(generation: Generation, seed: int) -> Prepared:
         agree=slices.agree,
         reports_extras=True,
         waits_itself=True,
-        notes=(*met.notes, *cached(scale)),
+        notes=(*probe.notes, *cached(scale)),
     )
 
 

@@ -49,21 +49,21 @@ class Events:
 def read(data: bytes) -> Chunk:
     """Return what an event says; an event that is not of an answer is an error."""
     try:
-        found: Any = json.loads(data)
+        event: Any = json.loads(data)
     except (ValueError, RecursionError):
         return Chunk(error=f"what is no JSON: {data[:80].decode(errors='replace')}")
-    if not isinstance(found, dict):
+    if not isinstance(event, dict):
         return Chunk(error=f"what is no answer: {data[:80].decode(errors='replace')}")
-    choices = found.get("choices")
+    choices = event.get("choices")
     if choices is None:
-        said = in_error(found)
-        if said is not None:
-            return Chunk(error=said)
+        message = in_error(event)
+        if message is not None:
+            return Chunk(error=message)
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    finish, model = choice.get("finish_reason"), found.get("model")
+    finish, model = choice.get("finish_reason"), event.get("model")
     return Chunk(
         text=_has_text(choice),
-        usage=_usage(found.get("usage")),
+        usage=_usage(event.get("usage")),
         finish=finish if isinstance(finish, str) else None,
         model=model if isinstance(model, str) else None,
     )
@@ -86,5 +86,5 @@ def _usage(told: Any) -> Usage | None:
 
 
 def _count(told: Any, name: str) -> int | None:
-    found = told.get(name) if isinstance(told, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+    value = told.get(name) if isinstance(told, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -20,8 +20,8 @@ class NotHttp(Exception):
 
 def head(endpoint: Endpoint, path: str) -> bytes:
     """Return all of a request to a path of the server but its length and its body."""
-    said = {"Host": endpoint.authority, **endpoint.headers, "Accept": "text/event-stream"}
-    lines = [f"POST {endpoint.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items())]
+    headers = {"Host": endpoint.authority, **endpoint.headers, "Accept": "text/event-stream"}
+    lines = [f"POST {endpoint.path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "Content-Type: application/json", "Content-Length: "]).encode("ascii")
 
 
